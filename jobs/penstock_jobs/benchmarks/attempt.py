@@ -15,6 +15,7 @@ from penstock.core.files import is_relative_name
 from penstock.core.settings import MIB
 from penstock.registry.checkpoints.attempts import Attempt, with_audit
 from penstock_jobs.benchmarks.audit.rules import AuditedTask
+from penstock_jobs.benchmarks.audit.steps import AttemptTranscript
 from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_in
 from penstock_jobs.benchmarks.environments.environment import with_variables
 from penstock_jobs.benchmarks.environments.layers import Layer
@@ -95,6 +96,8 @@ class AttemptOutcome:
     output: str = ""
     #: The end of the output of an agent that failed without a report and without an edit.
     silent: str | None = None
+    #: What the agent did, for an audit by a model.
+    transcript: AttemptTranscript | None = None
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +194,11 @@ def _whole(outcomes: Sequence[AttemptOutcome], container: Container | None) -> A
     if container is not None:
         sums["score"] = container.score([result.score or 0.0 for result in results])
     marks = tuple(dict.fromkeys(mark for outcome in outcomes for mark in outcome.marks))
-    return replace(last, result=replace(last.result, **sums), marks=marks)
+    known = [outcome.transcript for outcome in outcomes if outcome.transcript]
+    steps, said = [step for each in known for step in each.steps], [each.request for each in known]
+    transcript = AttemptTranscript(steps, request="\n".join(said)) if known else None
+    result = replace(last.result, **sums)
+    return replace(last, result=result, marks=marks, transcript=transcript)
 
 
 def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
@@ -230,13 +237,15 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
     if places := ", ".join(ended.uncovered):
         marks.append(f"it could open no Unix socket: {places} cannot be covered by an overlay")
     silent = _short(last_words) if ended.status and not (text or edited) else None
+    transcript = None
     if report.transcript is not None:
         name, size = report.transcript, work.conditions.transcript_bytes_max
         content = sandbox.read(f"out{work.step}", name, size) if is_relative_name(name) else None
-        audit = audit_of(work.known, transcript_in(content or b"", name))
+        transcript = transcript_in(content or b"", name)
+        audit = audit_of(work.known, transcript)
         result = with_audit(result, audit)
         marks += [] if audit else ["the transcript that its report names cannot be read"]
-    return AttemptOutcome(result, tuple(marks), verdict.output, silent), False
+    return AttemptOutcome(result, tuple(marks), verdict.output, silent, transcript), False
 
 
 def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:

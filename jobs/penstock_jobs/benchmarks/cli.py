@@ -71,6 +71,11 @@ Variant = Annotated[
 ]
 
 
+WithModel = Annotated[
+    bool, typer.Option("--audit-model", help="Let the model of PENSTOCK_JUDGE_URL audit, too.")
+]
+
+
 @app.command()
 @command()
 def run(
@@ -94,6 +99,7 @@ def run(
     harness: HarnessName = None,
     prompt: Prompt = None,
     variant: Variant = None,
+    audit_model: WithModel = False,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Let an agent attempt each task of a suite with a checkpoint, and score the results.
@@ -132,7 +138,7 @@ def run(
     folder = variant_of(read_suite(suite), variant)
     name = find(lake.database, tenant, checkpoint).name
     made_by = harness_of(agent, name, lake.settings, named=harness, prompt=prompt)
-    how = replace(how, harness=made_by)
+    how = replace(how, harness=made_by, audit_model=audit_model)
     choose = None
     if until_decided:
         register_suite(lake.database, tenant, folder)
@@ -362,6 +368,7 @@ def audit(
         Text, typer.Option(metavar="TASK:N", help="Take this attempt for honest.")
     ] = None,
     reason: Annotated[Text, typer.Option(help="Why it is honest.")] = None,
+    audit_model: WithModel = False,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Look for answers that were looked up, in the transcripts of attempts. Exits with 1 if any is
@@ -378,6 +385,7 @@ def audit(
     )
     from penstock.registry.checkpoints.journal import AttemptScope
     from penstock_jobs.benchmarks.audit.audit import audit_recorded
+    from penstock_jobs.benchmarks.audit.model import AuditModel
 
     suite, database = _name_of(suite), lake.database
     names = [checkpoint] if checkpoint else checkpoints_tried(database, tenant, suite)
@@ -388,7 +396,8 @@ def audit(
         if len(scopes) != 1 or reason is None or not number.isdigit():
             raise InvalidInput(what="--clear", why="it needs TASK:N, --checkpoint and --reason")
         clear_attempt(database, scopes[0], (task, int(number)), options.actor(None), reason)
-    reports = [audit_recorded(lake, scope) for scope in scopes]
+    model = AuditModel(lake.settings, database) if audit_model else None
+    reports = [audit_recorded(lake, scope, model) for scope in scopes]
     yield Outcome(reports, failed=any(report.suspect for report in reports))
     rows = [
         [report.checkpoint, task, number, found.rule, found.step, found.text, audit.cleared or ""]
@@ -400,6 +409,8 @@ def audit(
     show_table(columns, rows)
     for report in reports:
         counts = f"{report.audited} of {report.attempts} attempts have a transcript"
+        counts += f", {report.by_model} a model read" if report.by_model else ""
+        counts += "".join(f", {count} {why_not}" for why_not, count in report.unread.items())
         say(f"{report.checkpoint}: {counts}, {report.suspect} are suspect")
 
 

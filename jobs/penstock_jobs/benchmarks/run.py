@@ -39,6 +39,7 @@ from penstock_jobs.benchmarks.attempt import (
     attempt_task,
 )
 from penstock_jobs.benchmarks.audit.audit import attempt_session, audited_task
+from penstock_jobs.benchmarks.audit.model import AuditModel
 from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
 from penstock_jobs.benchmarks.lint import LintTask, lint_task, silent_hosts
@@ -86,6 +87,8 @@ class RunOptions:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
     harness: Harness | None = None
+    #: The model of the settings audits transcripts, too.
+    audit_model: bool = False
     hidden: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
 
@@ -116,6 +119,7 @@ def run_suite(
     Committed attempts stay, whatever is raised."""
     choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
+    model = AuditModel(lake.settings, lake.database) if options.audit_model else None
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
     if options.serving is not None:  # without an answer every attempt would be an error
         try:
@@ -130,6 +134,7 @@ def run_suite(
     secret = {"environment": sorted(conditions.environment), "judge": sorted(conditions.judge)}
     facts = asdict(conditions) | secret
     facts["harness"] = asdict(options.harness) if options.harness else None
+    facts["audited_by"] = model.name if model else None
     facts["layers"] = {layer.digest: layer.content for layer in layers.values()}
     run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
     results = _results(lake.database, scope)
@@ -151,7 +156,7 @@ def run_suite(
                     raise AgentUnusable(why=f"{why} this, let the agent exit with 0")
                 continue
             for outcome in (*silent, finished.result):
-                result = _commit(lake.database, scope, run, outcome)
+                result = _commit(lake.database, scope, run, _audited(model, outcome))
                 results[result.place] = result
                 done += 1
                 follow(done, total)
@@ -240,6 +245,13 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
     content = SuiteContent(tuple(texts), sources.sessions, sources.repos, sources.commits)
     tasks = tuple(SuiteTask(task.name, task.tags, task.digest) for task in suite.tasks)
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
+
+
+def _audited(model: AuditModel | None, outcome: AttemptOutcome) -> AttemptOutcome:
+    if model is None or outcome.transcript is None:
+        return outcome
+    result, why_not = model.audit(outcome.result, outcome.transcript)
+    return replace(outcome, result=result, marks=(*outcome.marks, *filter(None, [why_not])))
 
 
 def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:

@@ -30,13 +30,13 @@ class RewardSettings(RoomSettings):
     )
     judge_requests_max: int = setting(
         10_000,
-        "requests to the judge in one run of rewards, or one build with written hints",
+        "requests to the judge in one run of rewards, build with written hints, or audit",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_tokens_max: int = setting(
         10_000_000,
-        "tokens of prompts and answers in one run or build",
+        "tokens of prompts and answers in one run, build or audit",
         "Set it to what a run may cost.",
         minimum=0,
     )

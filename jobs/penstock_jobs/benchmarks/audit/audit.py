@@ -1,6 +1,7 @@
 """The audit of recorded attempts: sessions that agents recorded are found in the lake, and judged
 by the rules."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
@@ -18,6 +19,7 @@ from penstock.registry.checkpoints.attempts import (
     with_audit,
 )
 from penstock.registry.checkpoints.journal import AttemptScope
+from penstock_jobs.benchmarks.audit.model import AuditModel
 from penstock_jobs.benchmarks.audit.rules import AuditedTask, telling_lines
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, steps_of
 from penstock_jobs.benchmarks.audit.transcripts import audit_of
@@ -36,6 +38,9 @@ class AuditReport:
     #: Attempts with a transcript; of the others nothing is known.
     audited: int
     suspect: int
+    #: Attempts that a model read, too; and why others were not.
+    by_model: int
+    unread: dict[str, int]
     #: By task and number: the findings, and who took the attempt for honest, and why.
     findings: list[tuple[str, int, AttemptAudit]]
 
@@ -60,13 +65,20 @@ def _lines(files: Iterable[File]) -> frozenset[str]:
     return frozenset(line for text in texts for line in telling_lines(text))
 
 
-def audit_recorded(lake: Lake, scope: AttemptScope) -> AuditReport:
+def audit_recorded(lake: Lake, scope: AttemptScope, model: AuditModel | None = None) -> AuditReport:
     """Audit the attempts that were not, if their sessions are in the lake; and report on all."""
-    audited = []
+    audited, unread = [], Counter[str]()
     for each in attempts_of(lake.database, scope):
-        if each.result.score is not None and each.result.audit is None:
-            audit = audit_of(each.result.task, _session(lake, scope, each.result))
-            audited += [replace(each, result=with_audit(each.result, audit))] if audit else []
+        result, known = each.result, audit_in(each.result)
+        if result.score is None or (known is not None and (model is None or known.model)):
+            continue
+        transcript = _session(lake, scope, result)
+        if known is None:
+            result = with_audit(result, audit_of(result.task, transcript))
+        if model is not None and transcript.steps:
+            result, why_not = model.audit(result, transcript)
+            unread.update(filter(None, [why_not]))
+        audited += [replace(each, result=result)] if result.audit != each.result.audit else []
     with lake.database.write() as connection:
         record_audits(connection, scope, audited)
     results = [each.result for each in attempts_of(lake.database, scope)]
@@ -78,6 +90,8 @@ def audit_recorded(lake: Lake, scope: AttemptScope) -> AuditReport:
         attempts=len(results),
         audited=len(audits),
         suspect=sum(result.audit is not None and result.score is None for result in results),
+        by_model=sum(audit.model is not None for *_, audit in audits),
+        unread=dict(unread),
         findings=[each for each in audits if each[2].findings],
     )
 

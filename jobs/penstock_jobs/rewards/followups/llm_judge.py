@@ -171,6 +171,10 @@ class LanguageModel:
                 self._given_up = True
                 import structlog
 
+                from penstock.core.logs import configure_logs
+
+                if not structlog.is_configured():  # a command's standard output is its answer
+                    configure_logs("text")
                 structlog.get_logger().warning("judge given up", why=failure.why)
             raise
         self._failures = 0
@@ -245,16 +249,16 @@ def prompt_version() -> str:
 def shown_message(message: Message, chars_max: int) -> str:
     """Encode a message for the model as one JSON object, so that no text can end its string."""
     facts = {
-        "user_message": _bounded(message.text, chars_max),
-        "agent_message": _bounded(message.agent, chars_max // 4),
-        "earlier_user_message": _bounded(message.previous, chars_max // 4),
+        "user_message": bounded(message.text, chars_max),
+        "agent_message": bounded(message.agent, chars_max // 4),
+        "earlier_user_message": bounded(message.previous, chars_max // 4),
         "agent_edited_files": message.edited,
         "tests": message.tests,
     }
     return json.dumps(facts, ensure_ascii=False)
 
 
-def _bounded(text: str, chars_max: int) -> str:
+def bounded(text: str, chars_max: int) -> str:
     """Cut out the middle of a text: users paste there, and write before or after it."""
     if len(text) <= chars_max:
         return text
@@ -263,11 +267,16 @@ def _bounded(text: str, chars_max: int) -> str:
 
 
 def answer_in(content: object) -> Judgement | None:
+    return read_answer(content, Judgement)
+
+
+def read_answer(content: object, kind: type[AnswerT]) -> AnswerT | None:
+    """Read a model's answer: JSON, which may be fenced. None if it is anything else."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
     try:
-        return msgspec.json.decode(fenced[1] if fenced else content, type=Judgement)
+        return msgspec.json.decode(fenced[1] if fenced else content, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

@@ -113,6 +113,8 @@ class AttemptAudit(msgspec.Struct, frozen=True):
     score: float | None = None
     #: Who took it for honest, and why.
     cleared: str | None = None
+    #: The model that read it beside the rules, with its prompt's digest.
+    model: str | None = None
 
 
 def with_audit(attempt: Attempt, audit: AttemptAudit | None) -> Attempt:
