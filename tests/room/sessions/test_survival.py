@@ -1,6 +1,7 @@
 """`penstock survival`: what stands of what agents wrote, from sessions and the history of a
 repository that the test makes."""
 
+import hashlib
 import os
 import shutil
 import time
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.room.rewards.test_history import DAY, HOUR, START_S, History
+from tests.room.rewards.test_history import DAY, HOUR, START_S, History, git
 from tests.support.commands import penstock
 from tests.support.lakes import Event, hand_lake, make_event
 
@@ -25,6 +26,7 @@ OLD = "the first line of an old file\n"
 WORDS = ("alpha", "beta", "gamma", "delta")
 WRITTEN = OLD + "".join(f"the agent wrote a line about {word}\n" for word in WORDS)
 CUT = WRITTEN.replace("the agent wrote a line about beta\n", "")
+GO = "package other\nfunc other() { panic(1) }\n"
 SCRAP = "what the agent wrote here was of no use to anybody\nand its second line was neither\n"
 
 
@@ -129,3 +131,72 @@ def test_lists_of_sessions_do_not_show_its_outcomes(data: Path) -> None:
     asked(data)
     listed = penstock("sessions", "list", "--data", str(data), "--json")
     assert {row["definition"] for row in msgspec.json.decode(listed.stdout)["sessions"]} == {None}
+
+
+# Records of other tools
+
+ID = "198ce817-84dc-4dd5-b6cf-b8d41b27e713"
+
+
+def noted(conversation: str) -> tuple[str, str]:
+    """A session's key, and what a note says of it."""
+    key = "s_" + hashlib.sha256(f"claude-code:{conversation}".encode()).hexdigest()[:14]
+    agent = {"tool": "claude-code", "id": conversation, "model": "opus"}
+    return key, msgspec.json.encode({key: {"agent_id": agent, "human_author": "ann"}}).decode()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A repository in which git-ai and Agent Trace said who wrote what."""
+    history = History(tmp_path / "recorded")
+    both = WRITTEN + "a person's line with a thing to say\n"
+    first = history.commit(BEGUN - 60, {"a.py": OLD})
+    mine = history.commit(BEGUN + 600, {"a.py": both, "my b.ts": SCRAP}, parents=[first])
+    theirs = history.commit(BEGUN + HOUR, {"a.py": both, "d.go": GO}, parents=[mine])
+    history.commit(BEGUN + 3 * DAY, {"a.py": CUT, "d.go": GO}, parents=[theirs])
+    history.write()
+    tip, was = (
+        git(history.directory, "rev-parse", name).decode().strip() for name in ("main~1", "main~2")
+    )
+    key, sessions = noted(ID)
+    facts = f'"schema_version": "authorship/3.0.0", "prompts": {{}}, "sessions": {sessions}'
+    note = f"a.py\n  {key}::t_0123456789abcd 2-3\n  h_31dce776f88375 6\n  {key}::t_1 4-5\n"
+    note += f'"my b.ts"\n  {key}::t_2 1,2\n---\n{{{facts}}}\n'
+    git(history.directory, "-c", "user.name=a", "-c", "user.email=a@b", "notes", "--ref=ai", "add",
+        "-F", "-", was, given=note.encode())  # fmt: skip
+    ranges = [{"start_line": 1, "end_line": 1}]
+    ranges.append({"start_line": 2, "end_line": 2, "contributor": {"type": "human"}})  # type: ignore[dict-item]
+    talk = {"url": "https://example.org/talks/7", "ranges": ranges,
+            "contributor": {"type": "ai", "model_id": "openai/gpt"}}  # fmt: skip
+    trace = {"version": "0.1.0", "id": "1", "timestamp": "2026-01-23T14:30:00Z",
+             "vcs": {"type": "git", "revision": tip}, "tool": {"name": "cursor"},
+             "files": [{"path": "d.go", "conversations": [talk]}]}  # fmt: skip
+    (history.directory / ".agent-trace").mkdir()
+    (history.directory / ".agent-trace" / "traces.jsonl").write_bytes(msgspec.json.encode(trace))
+    return history.directory
+
+
+def test_records_tell_of_sessions_that_nobody_imported(tmp_path: Path, recorded: Path) -> None:
+    with hand_lake(tmp_path / "empty"):
+        pass
+    answer = asked(tmp_path / "empty", str(recorded))
+    assert answer["sentence"].startswith("Of 7 lines that agents wrote in the last 90 days, 57 %")
+    by = {group["label"]: shares(group)[2] for group in answer["by"]["source"]}
+    assert by == {"git-ai": (6, 0.5, 0.5), "Agent Trace": (1, 1, 1)}
+    tools = {group["label"]: group["lines"] for group in answer["by"]["tool"]}
+    assert tools == {"claude-code": 6, "cursor": 1}
+    assert {group["label"] for group in answer["by"]["model"]} == {"opus", "openai/gpt"}
+    assert answer["agreements"] == []
+    assert "person" not in answer["by"]
+
+
+def test_what_a_session_and_records_both_know_is_compared(tmp_path: Path, recorded: Path) -> None:
+    data = tmp_path / "both"
+    with hand_lake(data) as lake:
+        lines = WRITTEN.replace("about delta", "about nothing that was committed")
+        lake.store(worked(ID, "/elsewhere/recorded", "/elsewhere/recorded/a.py", OLD, lines))
+    answer = asked(data, str(recorded))
+    sources = {group["label"]: group["lines"] for group in answer["by"]["source"]}
+    assert sources == {"sessions of this lake": 4, "Agent Trace": 1}
+    [agreement] = answer["agreements"]
+    assert agreement == {"source": "git-ai", "both": 3, "only_records": 3, "only_sessions": 0}

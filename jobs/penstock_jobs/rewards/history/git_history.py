@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -76,20 +76,40 @@ class HistoryGaps:
         return HistoryGaps(min(known, default=None), *counts)
 
 
+class KnownHistory(NamedTuple):
+    """A branch from the first edit on or longer, and who carries an edit, by path and time."""
+
+    branch: BranchHistory
+    carriers: Mapping[tuple[str, int], Commit]
+
+
 def history_events(
-    bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
+    bucket: Bucket,
+    repository: Repository,
+    *,
+    horizons_s: Sequence[int] = (),
+    known: "KnownHistory | None" = None,
 ) -> tuple[pa.Table, HistoryGaps]:
-    """Make rows of `vcs_commit`, ordered by time within each chain."""
+    """Make rows of `vcs_commit`, ordered by time within each chain.
+
+    `known` spares reading the branch and looking for the commits that carry edits."""
     chains = _edited_chains(bucket)
     if not chains:
         return _EVENTS.empty_table(), HistoryGaps()
-    history = read_branch(repository, min(chain.edits[0].ts_us for chain in chains))
+    if known is None:
+        history = read_branch(repository, min(chain.edits[0].ts_us for chain in chains))
+    else:
+        history = known.branch
     lines = BranchLines(history.commits, history.tip)
     texts = _FileTexts(repository)
     match = path_matcher(history, repository.directory)
     for chain in chains:
         chain.matched = match({edit.path for edit in chain.edits})
-    _find_carriers(chains, history, texts)
+        if known is not None:
+            carried = ((edit, known.carriers[edit.path, edit.ts_us]) for edit in chain.edits)
+            chain.carriers = dict(carried)
+    if known is None:
+        _find_carriers(chains, history, texts)
     shown = [
         _ShownChain(chain, lines, bucket.as_of_us, history.known_until_us, horizons_s)
         for chain in chains
@@ -128,11 +148,11 @@ class _FileTexts:
         if not blob:
             return frozenset()
         if blob not in self._lines:
-            self._lines[blob] = _telling_lines(self._texts.get(blob) or "")
+            self._lines[blob] = telling_lines(self._texts.get(blob) or "")
         return self._lines[blob]
 
 
-def _telling_lines(text: str) -> frozenset[str]:
+def telling_lines(text: str) -> frozenset[str]:
     stripped = {line.strip() for line in text.splitlines()}
     return frozenset(line for line in stripped if len(ink(line)) >= _TELLING_CHARS)
 
@@ -143,7 +163,7 @@ def _edited_chains(bucket: Bucket) -> list[EditedChain]:
         rows = row_tuples(bucket.edits, "session_id", "ts", "path", "before", "after")
         for session, ts_us, path, before, after in sorted(rows, key=lambda row: row[:2]):
             if path:
-                lines = _telling_lines(after or "") - _telling_lines(before or "")
+                lines = telling_lines(after or "") - telling_lines(before or "")
                 chain = chains.setdefault(bucket.chain_of(session), EditedChain(session, []))
                 chain.edits.append(CommittedEdit(ts_us, path, lines))
     if bucket.observations.num_rows:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -101,18 +102,9 @@ class SessionCommits:
             raise InvalidInput(what=f"The repository {repository.directory}", why=problem)
 
     def of_clone(self, repository: Repository) -> Iterator[SessionCommit]:
-        """Yield commits for sessions that worked in this repository, in any clone of it.
-
-        Their folder is in the clone, or folder or project have the name of its origin."""
-        root = repository_of(str(repository.directory)) or repository.directory
-        name = repository_name(repository)
-        sessions = [
-            session
-            for session in self._sessions(self._heard_of())
-            if repository_of(session.folder or "") == root
-            or name in {plain_repo(each or "").split("/")[-1] for each in session[1:3]}
-        ]
-        yield from self._in(repository, sessions)
+        """Yield commits for sessions that worked in this repository, in any clone of it."""
+        told = self._sessions(self._heard_of())
+        yield from self._in(repository, [own for own in told if is_of(repository, *own[1:3])])
 
     def _heard_of(self) -> str:
         age_us = round(_AGE.total_seconds()) * SECOND_US
@@ -184,12 +176,23 @@ def repository_of(folder: str) -> Path | None:
         return None
 
 
+@cache
 def repository_name(repository: Repository) -> str:
     """Return the name of the repository's origin, else of its folder. Raises InvalidInput."""
     origin = git(repository, "config", "--get", "remote.origin.url", none_found=1).decode()
     folder = repository.directory.resolve()
     folder = folder.parent if folder.name == ".git" else folder
     return plain_repo(origin.strip() or folder.name).split("/")[-1]
+
+
+def is_of(repository: Repository, folder: str | None, project: str | None) -> bool:
+    """Whether a session's folder is in this clone, or folder or project are named like it."""
+    own = repository.directory.resolve()
+    root = repository_of(folder or "")
+    if root is not None:
+        return root.resolve() == (repository_of(str(own)) or own)
+    name = repository_name(repository)
+    return name in {plain_repo(each).split("/")[-1] for each in (folder, project) if each}
 
 
 def plain_repo(repo: str) -> str:

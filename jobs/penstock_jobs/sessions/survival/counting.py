@@ -6,7 +6,8 @@ the agent itself replaced are neither, and lines that are too young wait."""
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from operator import add
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,14 +19,15 @@ HORIZONS: Mapping[int, str] = {
 SESSIONS = "sessions of this lake"
 KINDS = ("source", "tool", "model", "project", "language", "person")
 _GROUPS_MAX = 20
+_NO_LINES = ("nothing_written", "self_rework")
+_SUFFIXES = """C c h;C# cs;C++ cc cpp hpp;CSS css scss;Go go;HTML html;Java java;JavaScript js jsx;
+JSON json;Kotlin kt;Markdown md;PHP php;Python py;Ruby rb;Rust rs;Shell bash sh;SQL sql;Swift swift;
+TOML toml;TypeScript ts tsx;YAML yaml yml"""
 _LANGUAGES = {
-    "bash": "Shell", "c": "C", "cc": "C++", "cpp": "C++", "cs": "C#", "css": "CSS", "go": "Go",
-    "h": "C", "hpp": "C++", "html": "HTML", "java": "Java", "js": "JavaScript", "json": "JSON",
-    "jsx": "JavaScript", "kt": "Kotlin", "md": "Markdown", "mjs": "JavaScript", "php": "PHP",
-    "py": "Python", "rb": "Ruby", "rs": "Rust", "scss": "CSS", "sh": "Shell", "sql": "SQL",
-    "swift": "Swift", "toml": "TOML", "ts": "TypeScript", "tsx": "TypeScript", "yaml": "YAML",
-    "yml": "YAML",
-}  # fmt: skip
+    suffix: name for name, *suffixes in map(str.split, _SUFFIXES.split(";")) for suffix in suffixes
+}
+
+RowT = TypeVar("RowT", bound=msgspec.Struct)
 
 
 class Tally(msgspec.Struct):
@@ -123,7 +125,7 @@ class SurvivalAnswer(msgspec.Struct):
 def answer_of(counts: Counts) -> SurvivalAnswer:
     groups: defaultdict[str, list[LineGroup]] = defaultdict(list)
     of_label: defaultdict[tuple[str, str | None], list[Tally]] = defaultdict(list)
-    for tally in _merged(counts.tallies):
+    for tally in _added(map(_named, counts.tallies), 3):
         of_label[tally.kind, tally.label].append(tally)
     for (kind, label), own in of_label.items():
         groups[kind].append(_group(label, own))
@@ -139,22 +141,27 @@ def answer_of(counts: Counts) -> SurvivalAnswer:
         {kind: groups[kind] for kind in KINDS if any(group.label for group in groups[kind])},
         counts.thrown_away,
         counts.unknown,
-        counts.agreements,
+        _added(counts.agreements, 1),
     )
 
 
-def _merged(tallies: Iterable[Tally]) -> list[Tally]:
-    """Add tallies up, with names of languages instead of suffixes."""
-    merged: dict[tuple[str, str | None, int], Tally] = {}
-    for tally in tallies:
-        label = tally.label or None
-        if tally.kind == "language" and label:
-            label = _LANGUAGES.get(label, f".{label}")
-        key = (tally.kind, label, tally.horizon_s)
-        total = merged.setdefault(key, Tally(*key))
-        for name in ("edits", "known", "standing", "unknown", "pending"):
-            setattr(total, name, getattr(total, name) + getattr(tally, name))
-    return list(merged.values())
+def _named(tally: Tally) -> Tally:
+    label = tally.label or None
+    if tally.kind == "language" and label:
+        label = _LANGUAGES.get(label, f".{label}")
+    return msgspec.structs.replace(tally, label=label)
+
+
+def _added(rows: Iterable[RowT], keys: int) -> list[RowT]:
+    """Add up rows that are equal in their first fields."""
+    sums: dict[tuple[Any, ...], RowT] = {}
+    for row in rows:
+        facts = msgspec.structs.astuple(row)
+        if (key := facts[:keys]) in sums:
+            known = msgspec.structs.astuple(sums[key])
+            facts = (*key, *map(add, known[keys:], facts[keys:]))
+        sums[key] = type(row)(*facts)
+    return list(sums.values())
 
 
 def _group(label: str | None, tallies: Sequence[Tally]) -> LineGroup:
@@ -202,20 +209,11 @@ def tallies_of(
     rows: Iterable[Mapping[str, Any]], facts: Mapping[tuple[str, str], Mapping[str, str | None]]
 ) -> list[Tally]:
     """Tally rows of the reward `line_survival`, by these facts of each edit."""
-    tallies: dict[tuple[str, str | None, int], Tally] = {}
+    tallies: list[Tally] = []
     for row in rows:
-        if row["target_kind"] != "edit" or row["reason"] in ("nothing_written", "self_rework"):
-            continue
-        own = facts[row["session_id"], row["target_id"]]
-        for kind, label in (("all", None), *own.items()):
-            key = (kind, label, row["horizon_s"])
-            tally = tallies.setdefault(key, Tally(*key))
-            tally.edits += 1
-            if row["state"] == "scored":
-                tally.known += row["weight"]
-                tally.standing += row["value"] * row["weight"]
-            elif row["state"] == "pending":
-                tally.pending += row["weight"]
-            else:
-                tally.unknown += row["weight"]
-    return list(tallies.values())
+        if row["target_kind"] == "edit" and row["reason"] not in _NO_LINES:
+            fate = {"scored": "known", "pending": "pending"}.get(row["state"], "unknown")
+            sums = {fate: row["weight"], "standing": (row["value"] or 0.0) * row["weight"]}
+            own = [("all", None), *facts[row["session_id"], row["target_id"]].items()]
+            tallies += [Tally(kind, name, row["horizon_s"], 1, **sums) for kind, name in own]
+    return tallies
