@@ -135,6 +135,41 @@ def export(
     say(f"{report.sessions} sessions with {report.events} events in {out}")
 
 
+@app.command()
+@command()
+def publish(
+    client: Client,
+    query: Annotated[
+        str, typer.Argument(metavar="SQL", help="Query for the session_id of the sessions.")
+    ] = "SELECT session_id FROM sessions",
+    *,
+    license_: Annotated[
+        str, typer.Option("--license", help="The Hub's name of a licence, such as cc-by-4.0.")
+    ],
+    out: Annotated[Path, typer.Option("--out", parser=options.path, help="A new folder.")],
+    as_of: Annotated[
+        str | None, typer.Option(help="Read the lake as of a snapshot or a time.")
+    ] = None,
+) -> Iterator[object]:
+    """Write sessions as a data set for the Hugging Face Hub, with a card, for its trace viewer.
+
+    Only sessions with consent `train` are taken. Nothing is uploaded.
+
+    Example: penstock sessions publish --license cc-by-4.0 --out traces
+    """
+    from penstock_jobs.sessions.publication import publish_sessions
+
+    if not isinstance(client, LocalClient):
+        raise StoreNeeded(command="penstock sessions publish")
+    with spinner_of("writing"):
+        report = publish_sessions(client, query, license_, out, as_of)
+    yield report
+    say(f"{report.sessions} sessions with {report.messages} messages in {out}")
+    for reason, count in sorted(report.left_out.items()):
+        say(f"left out: {reason} {count}")
+    say(f"Read {out / 'README.md'} before you upload the folder.")
+
+
 @command()
 def explain(
     client: Client,

@@ -25,7 +25,7 @@ from penstock_jobs.importers.penstock_documents import (
 )
 
 SessionForm = Literal["atif", "messages"]
-_Event = dict[str, Any]
+Event = dict[str, Any]
 _ATIF = "ATIF-v1.7"
 _UNKNOWN = "unknown"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ def export_sessions(
     if out.exists():
         raise InvalidInput(what=f"--out {out}", why="it exists already")
     report = SessionExport()
-    sessions = _read_sessions(client, query, as_of)
+    sessions = events_of_sessions(client, sessions_of(client, query, as_of), as_of)
     (out if form == "atif" else out.parent).mkdir(parents=True, exist_ok=True)
     if form == "messages":
         out.touch()
@@ -66,16 +66,22 @@ def export_sessions(
     return report
 
 
-def _read_sessions(client: Client, query: str, as_of: str | None) -> Iterator[list[_Event]]:
+def sessions_of(client: Client, query: str, as_of: str | None) -> list[str]:
+    """The sessions whose `session_id` a query selects, sorted."""
     names: list[str] = []
     with client.rows(_LIST.format(query=query.strip().rstrip(";")), as_of) as answer:
         for batch in answer.batches:
             names += batch.column(0).to_pylist()
+    return names
+
+
+def events_of_sessions(
+    client: Client, names: Sequence[str], as_of: str | None
+) -> Iterator[list[Event]]:
     for start in range(0, len(names), _SESSIONS_AT_ONCE):
-        some = names[start : start + _SESSIONS_AT_ONCE]
-        quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in some)
-        events: list[_Event] = []
-        with client.rows(_EVENTS.format(sessions=quoted), as_of) as answer:
+        some = quoted(names[start : start + _SESSIONS_AT_ONCE])
+        events: list[Event] = []
+        with client.rows(_EVENTS.format(sessions=some), as_of) as answer:
             for batch in answer.batches:
                 for row in batch.to_pylist():
                     if events and events[0]["session_id"] != row["session_id"]:
@@ -86,11 +92,15 @@ def _read_sessions(client: Client, query: str, as_of: str | None) -> Iterator[li
             yield events
 
 
+def quoted(names: Sequence[str]) -> str:
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
+
+
 # ATIF
 
 
-def atif_document(events: Sequence[_Event]) -> dict[str, Any]:
-    start = _start(events)
+def atif_document(events: Sequence[Event]) -> dict[str, Any]:
+    start = session_start(events)
     steps: list[dict[str, Any]] = []
     rest: list[dict[str, Any]] = []
     callers: dict[str, dict[str, Any]] = {}
@@ -128,7 +138,7 @@ def atif_document(events: Sequence[_Event]) -> dict[str, Any]:
     }
 
 
-def _step(event: _Event) -> dict[str, Any]:
+def _step(event: Event) -> dict[str, Any]:
     payload = event["payload"]
     answers = event["type"] == "model_call"
     step: dict[str, Any] = {
@@ -156,7 +166,7 @@ def _step(event: _Event) -> dict[str, Any]:
     return step | {"extra": {OWN: remainder(event, step_payload(step))}}
 
 
-def _add_result(step: dict[str, Any], event: _Event) -> None:
+def _add_result(step: dict[str, Any], event: Event) -> None:
     payload = event["payload"]
     known = [call["tool_call_id"] for call in step.get("tool_calls", ())]
     call_id, output = payload.get("call_id"), payload.get("output")
@@ -174,14 +184,14 @@ def _last_answer(steps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 # Messages
 
 
-def messages_row(events: Sequence[_Event]) -> dict[str, Any]:
-    start = _start(events)
+def messages_row(events: Sequence[Event]) -> dict[str, Any]:
+    start = session_start(events)
     messages: list[dict[str, Any]] = []
     rest: list[dict[str, Any]] = []
     if isinstance(system := start.get("system"), str):
         messages.append({"role": "system", "content": system})
     for event in events:
-        if (message := _message(event["type"], event["payload"])) is None:
+        if (message := message_of_event(event["type"], event["payload"])) is None:
             rest.append(_whole(event))
         else:
             messages.append(message | {OWN: remainder(event, message_payload(message))})
@@ -190,7 +200,7 @@ def messages_row(events: Sequence[_Event]) -> dict[str, Any]:
     return present(row) | {OWN: {"session_id": name, "events": rest}}
 
 
-def _message(kind: str, payload: Mapping[str, Any]) -> dict[str, Any] | None:
+def message_of_event(kind: str, payload: Mapping[str, Any]) -> dict[str, Any] | None:
     text = _text(payload.get("text"))
     match kind:
         case "user_message":
@@ -218,12 +228,12 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
 # Values
 
 
-def _start(events: Sequence[_Event]) -> dict[str, Any]:
+def session_start(events: Sequence[Event]) -> dict[str, Any]:
     starts = [event["payload"] for event in events if event["type"] == "session_start"]
     return starts[-1] if starts else {}
 
 
-def _whole(event: _Event) -> dict[str, Any]:
+def _whole(event: Event) -> dict[str, Any]:
     return present({name: event.get(name) for name in ENVELOPE} | {"payload": event["payload"]})
 
 

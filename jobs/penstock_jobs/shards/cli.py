@@ -253,6 +253,38 @@ def export(
 
 
 @app.command()
+@command()
+def publish(
+    client: Client,
+    shard: Shard,
+    *,
+    license_: Annotated[
+        str, typer.Option("--license", help="The Hub's name of a licence, such as cc-by-4.0.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
+    ],
+) -> Iterator[object]:
+    """Write a shard as a data set for the Hugging Face Hub: conversations in Parquet, and a card.
+
+    Nothing is uploaded.
+
+    Example: penstock shards publish sft-persistent --license cc-by-4.0 --out sft
+    """
+    from penstock.shards.shard_places import shard_at_hand
+    from penstock_jobs.shards.publication import publish_shard
+
+    marks = client.call(SHOW_SHARD, ShardRequest(shard=shard)).marks
+    with shard_at_hand(client, shard, out.absolute().parent) as stored:
+        report = publish_shard(stored, license_, out, {mark.session_id for mark in marks})
+    yield report
+    say(f"{report.rows} rows of {stored.id} in {out}")
+    for reason, count in sorted(report.left_out.items()):
+        say(f"left out: {reason} {count}")
+    say(f"Read {out / 'README.md'} before you upload the folder.")
+
+
+@app.command()
 @asks(DROP_SHARD)
 def drop(dropped: ShardDropped) -> None:
     """Delete the files of a shard, but keep its counts, manifest and lineage.

@@ -11,7 +11,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -357,12 +357,8 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
 
     Raises InvalidInput, ExportEmpty, ShardDamaged, what the store raises."""
     exporter = check_target(target, out)
-    out = out.absolute()
-    out.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-    unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
-    unfinished.mkdir(_FOLDER_MODE)
-    try:
-        with ExportOutput(unfinished) as output:
+    with appearing_folder(out) as folder:
+        with ExportOutput(folder) as output:
             exporter.write(ShardSource(shard), output)
         if not output.files:
             left_out = sorted(output.left_out.items())
@@ -381,7 +377,21 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
             note=exporter.note,
         )
         text = json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n"
-        (unfinished / EXPORT_NAME).write_text(text, encoding="utf-8")
+        (folder / EXPORT_NAME).write_text(text, encoding="utf-8")
+    return report
+
+
+@contextmanager
+def appearing_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into, which appears as `out` at the end of the block. Raises InvalidInput
+    if `out` is in use."""
+    out = out.absolute()
+    _refuse_used(out)
+    out.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+    unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
+    unfinished.mkdir(_FOLDER_MODE)
+    try:
+        yield unfinished
         _refuse_used(out)
         if out.exists():
             out.rmdir()
@@ -390,7 +400,6 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     sync_directory(out.parent)
-    return report
 
 
 def _refuse_used(out: Path) -> None:

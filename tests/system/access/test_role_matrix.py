@@ -111,8 +111,8 @@ checkpoints withdraw, consent list, consent set, gate approve, gate check, gate 
 plan, import, keys create, keys list, keys revoke, keys rotate, ledger, loop history, loop status,
 observe, promote, prove, query, record, redaction counts, redaction modes, redaction set, rejected
 fuses, rejected list, rejected release, rejected replay, rejected show, rewards show, rollback,
-sessions export, sessions list, sessions show, shards drop, shards export, shards list, shards show,
-suites review, survival
+sessions export, sessions list, sessions show, shards drop, shards export, shards list,
+shards publish, shards show, suites review, survival
 """
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """
@@ -121,10 +121,10 @@ checkpoints digest, config, db check, db upgrade, demo, erase, events schema, ex
 drop, iceberg publish, iceberg show, lake compact, lake gc, lake stats, lake verify, login, logout,
 loop run, quotas list, quotas set, redaction rules, redaction test, restore, retention list,
 retention run, retention set, rewards backfill, rewards compare, rewards judge, rewards label,
-rewards list, rewards rates, rewards run, serve, shards build, shards diff, shards verify, simulate,
-snapshots create, snapshots drop, snapshots list, snapshots show, suites export, suites lint, suites
-mine, suites prepare, suites register, webhooks add, webhooks deliver, webhooks list, webhooks
-remove
+rewards list, rewards rates, rewards run, serve, sessions publish, shards build, shards diff, shards
+verify, simulate, snapshots create, snapshots drop, snapshots list, snapshots show, suites export,
+suites lint, suites mine, suites prepare, suites register, webhooks add, webhooks deliver, webhooks
+list, webhooks remove
 """
 
 
