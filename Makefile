@@ -175,6 +175,10 @@ schema: .venv/ready ## write migrations/schema.sql anew from the tables
 mutation: .venv/ready ## how many small faults the tests notice in five central modules (ARGS="--samples 40")
 	$(BIN)/python -m bench.mutation $(ARGS)
 
+.PHONY: release
+release: .venv/ready ## say what a person has to decide before a release; when all is decided, tag it
+	$(BIN)/python -m bench.release
+
 .PHONY: lock
 lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
 	@test -n "$(UV)" || { echo 'make lock needs uv: pip install uv' >&2; exit 1; }

@@ -101,8 +101,7 @@ def test_the_package_says_what_it_is_and_under_which_licence(wheel: InstalledWhe
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert str(metadata.get_payload()).lstrip().startswith("# Penstock")
-    urls = {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])}
-    assert {"Documentation", "Source", "Changelog"} <= urls
+    assert not [url for url in metadata.get_all("Project-URL", []) if ".example" in url]
     licence = (place / "licenses" / "LICENSE").read_text(encoding="utf-8")
     assert "Apache License" in licence
 

@@ -17,8 +17,9 @@ from penstock.core.endpoint import Client
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.lake import Lake
+from penstock.registry.channels.change import CHANNEL_DEFAULT
 from penstock.registry.channels.endpoints import ChannelRequest
-from penstock.registry.channels.promotion_cli import CHANNEL_DEFAULT, Channel
+from penstock.registry.channels.promotion_cli import Channel
 from penstock_jobs.loop.endpoints import (
     SHOW_CYCLES,
     SHOW_LOOPS,

@@ -209,18 +209,18 @@ def rates(
 ) -> Iterator[object]:
     """Show how the sessions of each checkpoint ended, and compare two. Exit 1 if a rate moved.
 
-    Without names, the newest checkpoint is compared with the previous one.
+    Without names, what serves is compared with what served before.
 
     Example: penstock rewards rates
     """
     from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates
+    from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates, served_pair
     from penstock_jobs.rewards.report import rates_document, show_rates
 
     with spinner_of("counting"):
         known = definition_known_as(lake.database, definition)
         checkpoints = read_rates(lake, known.version, tenant, since_us(since) if since else None)
-    pair = checkpoint_pair(checkpoints, before, after)
+    pair = checkpoint_pair(checkpoints, before, after, served_pair(lake.database, tenant))
     changes = rate_changes(*pair) if pair else []
     documents = [rates_document(checkpoint) for checkpoint in checkpoints]
     moved = any(change.verdict == "moved" for change in changes)

@@ -41,7 +41,7 @@ def _definitions(lake: Lake, _caller: Caller, _question: DefinitionsRequest) -> 
 class RatesRequest(Request):
     """Rates by a definition. `since` is a time, or an age such as 7d.
 
-    Compares `before` and `after`, or the newest checkpoint with the previous one."""
+    Compares `before` and `after`, or what serves with what served before."""
 
     definition: str = "default"
     since: str | None = None
@@ -79,13 +79,14 @@ class RatesAnswer(msgspec.Struct):
 def _rates(lake: Lake, caller: Caller, request: RatesRequest) -> RatesAnswer:
     from penstock.backends.terminal.options import since_us
     from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates
+    from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates, served_pair
     from penstock_jobs.rewards.report import rates_document
 
     known = definition_known_as(lake.database, request.definition)
     since = since_us(request.since, "since") if request.since else None
     rates = read_rates(lake, known.version, caller.tenant, since)
-    pair = checkpoint_pair(rates, request.before or "", request.after or "")
+    served = served_pair(lake.database, caller.tenant)
+    pair = checkpoint_pair(rates, request.before or "", request.after or "", served)
     changes = []
     for change in rate_changes(*pair) if pair else []:
         low, high = change.interval or (None, None)

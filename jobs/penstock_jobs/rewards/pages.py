@@ -62,7 +62,7 @@ class RewardsRequest(Request):
 
 
 class MonitorsRequest(Request):
-    """Two checkpoints; by default the newest and the previous one."""
+    """Two checkpoints; by default what serves and what served before."""
 
     definition: str = ""
     before: str = ""

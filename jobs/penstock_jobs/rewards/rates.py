@@ -17,9 +17,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
+from penstock.registry.channels.change import CHANNEL_DEFAULT, ChannelUnknown
+from penstock.registry.channels.channel import channel_state
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.followups.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.followups.dissatisfaction import (
@@ -244,10 +247,23 @@ def rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
     return found
 
 
+def served_pair(database: Database, tenant: str) -> tuple[str, str]:
+    """The checkpoints to compare on the channel `production`: what serves with what served before,
+    or a canary with what serves beside it. Empty names if there are no two."""
+    try:
+        channel = channel_state(database, tenant, CHANNEL_DEFAULT)
+    except ChannelUnknown:
+        return "", ""
+    pair = channel.previous, channel.checkpoint
+    if channel.canary is not None:
+        pair = channel.checkpoint, channel.canary
+    return pair[0] or "", pair[1] or ""
+
+
 def checkpoint_pair(
-    checkpoints: Iterable[CheckpointRates], before: str, after: str
+    checkpoints: Iterable[CheckpointRates], before: str, after: str, served: tuple[str, str]
 ) -> tuple[CheckpointRates, CheckpointRates] | None:
-    """Choose two checkpoints: the named ones, else the newest and the previous one.
+    """Choose two checkpoints: the named ones, else the `served_pair`, else the two newest.
 
     Raises InvalidInput."""
     named = {rates.checkpoint: rates for rates in checkpoints if rates.checkpoint is not None}
@@ -255,6 +271,8 @@ def checkpoint_pair(
         if name and name not in named:
             why = f"it has no sessions; known checkpoints: {', '.join(named) or 'none'}"
             raise InvalidInput(what=f"The checkpoint {name!r}", why=why)
+    if not (before or after) and all(name in named for name in served):
+        before, after = served
     order = list(named)
     after = after or next((name for name in reversed(order) if name != before), "")
     sooner = order[: order.index(after)] if after else []

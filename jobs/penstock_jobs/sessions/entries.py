@@ -31,6 +31,7 @@ from penstock_jobs.shards.conversation.session_events import (
 )
 
 TEXT_CHARS_MAX = 20_000
+_REQUEST_CHARS_MAX = 140
 DIFF_LINES_MAX = 4_000
 _CONTEXT_LINES = 3
 Kind = Literal["user", "agent", "tool", "edit", "feedback", "note", "problem"]
@@ -42,6 +43,15 @@ Reward = Mapping[str, Any]
 class ShownText:
     text: str
     left_out: int = 0  # characters
+
+
+@dataclass(frozen=True)
+class ShownCall:
+    """A tool call: its arguments by name, or as text where they are no JSON object."""
+
+    name: str
+    fields: Sequence[tuple[str, ShownText]]
+    arguments: ShownText
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Entry:
     about: str = ""
     text: ShownText | None = None
     thinking: ShownText | None = None
-    calls: Sequence[tuple[str, ShownText]] = ()
+    calls: Sequence[ShownCall] = ()
     failed: bool = False
     diff: Diff | None = None
     fate: EditFate | None = None
@@ -81,6 +91,8 @@ class Entry:
     turn_rewards: Sequence[Reward] = ()
     request_rewards: Sequence[Reward] = ()
     has_tokens: bool = False
+    #: Sent by a program: folded, since nobody wrote or asked it.
+    is_context: bool = False
     is_look: bool = False
     name: str = ""
 
@@ -175,8 +187,15 @@ def entries_of(
 
 
 def _end_turn(entry: Entry, rewards: Rewards, turn: int) -> None:
-    entry.turn_rewards = rewards.of_turn(turn)
+    """Show the rewards of a turn and of the request that it ended. What both say is the request's:
+    a request of one turn would say all twice."""
     entry.request_rewards = rewards.of_ended_request(turn)
+    said = {(row["name"], row["value"], row["state"]) for row in entry.request_rewards}
+    entry.turn_rewards = [
+        row
+        for row in rewards.of_turn(turn)
+        if (row["name"], row["value"], row["state"]) not in said
+    ]
 
 
 def _look_of(entry: Entry) -> tuple[str, str, int]:
@@ -196,7 +215,8 @@ def _entry(
         case UserMessagePayload():
             about = "sent by a program" if payload.synthetic else ""
             text = place.cut(payload.text)
-            return Entry(**common, kind="user", title="User", about=about, text=text)
+            facts: dict[str, Any] = {"about": about, "text": text, "is_context": payload.synthetic}
+            return Entry(**common, kind="user", title="User", **facts)
         case ModelCallPayload():
             return Entry(
                 **common,
@@ -206,8 +226,7 @@ def _entry(
                 text=place.cut(payload.text),
                 thinking=place.cut(payload.thinking),
                 calls=[
-                    (call.name, place.cut(call.arguments) or ShownText(""))
-                    for call in tool_calls_of(payload)
+                    _call(call.name, call.arguments or "", place) for call in tool_calls_of(payload)
                 ],
                 rewards=rewards.of("model_call", payload.call_id or event.event_id or ""),
                 has_tokens=bytes(payload.tokens) not in (b"null", b""),
@@ -233,6 +252,27 @@ def _entry(
             return Entry(**common, kind="note", title=title)
         case _:
             return _other(event, common)
+
+
+def _call(name: str, arguments: str, place: EntryPlace) -> ShownCall:
+    try:
+        given = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        given = None
+    fields = []
+    for key, value in given.items() if isinstance(given, dict) else ():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        fields.append((key, place.cut(text) or ShownText("")))
+    return ShownCall(name, fields, place.cut(arguments) or ShownText(""))
+
+
+def request_of(events: Sequence[EventRecord]) -> str:
+    """The beginning of the first message that no program sent: what the user wanted."""
+    for event in events:
+        fields = _fields(event) if event.type == "user_message" else {}
+        if fields.get("text") and not fields.get("synthetic"):
+            return " ".join(str(fields["text"])[:_REQUEST_CHARS_MAX].split())
+    return ""
 
 
 def _start(event: EventRecord, place: EntryPlace, common: Mapping[str, Any]) -> Entry:

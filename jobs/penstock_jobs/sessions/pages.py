@@ -19,9 +19,10 @@ from penstock.doors.console.templates import PageFrame, assets
 from penstock.doors.settings import ConsoleSettings
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters
+from penstock_jobs.rewards.endpoints import LIST_DEFINITIONS, DefinitionsRequest
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session
 from penstock_jobs.sessions.endpoints import LIST_SESSIONS
-from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
+from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of, request_of
 from penstock_jobs.sessions.reading import (
     SHOW_SESSION,
     SessionRecord,
@@ -114,6 +115,8 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
         "session": record.session,
         "record": record,
         "entries": entries,
+        "request": request_of(record.events),
+        "definitions": visitor.call(LIST_DEFINITIONS, DefinitionsRequest()).definitions,
         "terms": _terms(record),
         "next": part.next,
         "tail": part.end or asked.cursor if is_live and not part.next else None,
@@ -148,8 +151,9 @@ def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
     session = record.session
     if session is None or session["end_reason"]:
         return False
-    silent_s = visitor.clock.now_us() / 1_000_000 - session["last_received_at"].timestamp()
-    return bool(silent_s < _LIVE_SECONDS)
+    # What is old may have been imported just now.
+    heard = min(session["last_received_at"], session["last_ts"])
+    return bool(visitor.clock.now_us() / 1_000_000 - heard.timestamp() < _LIVE_SECONDS)
 
 
 def _around(

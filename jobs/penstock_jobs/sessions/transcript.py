@@ -74,9 +74,9 @@ def _entry_lines(entry: Entry, *, whole: bool) -> Iterator[Line]:
     yield from _text(entry.thinking, _TEXT_LINES_MAX, "italic dim", whole=whole)
     lines_max = _OUTPUT_LINES_MAX if quiet else _TEXT_LINES_MAX
     yield from _text(entry.text, lines_max, "dim" if quiet else "", whole=whole)
-    for name, arguments in entry.calls:
-        yield [(f"  → {name} ", "blue")]
-        yield from _text(arguments, _OUTPUT_LINES_MAX, "blue", whole=whole)
+    for call in entry.calls:
+        yield [(f"  → {call.name} ", "blue")]
+        yield from _text(call.arguments, _OUTPUT_LINES_MAX, "blue", whole=whole)
     if entry.diff is not None:
         yield [("  " + (entry.fate_sentence or "Not observed afterwards"), "dim")]
         yield from _diff_lines(entry.diff, whole=whole)

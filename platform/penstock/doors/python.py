@@ -15,7 +15,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake, check_lake
 from penstock.lake.query.lake_query import QueryRows
-from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.change import CHANNEL_DEFAULT, ChannelState
 from penstock.registry.channels.channel import channel_state
 from penstock.registry.channels.endpoints import SHOW_CHANNEL, ChannelRequest
 from penstock.registry.channels.promotion_endpoints import (
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS_MAX = 600.0
 _PAGE_ENTRIES = 1000
-_CHANNEL = "production"
 
 QueryT = TypeVar("QueryT", bound=QueryRows)
 
@@ -75,7 +74,7 @@ class _Registry(Generic[QueryT]):
         checkpoint: str,
         *,
         reason: str,
-        channel: str = _CHANNEL,
+        channel: str = CHANNEL_DEFAULT,
         expect: str | None = None,
         tenant: str = TENANT_DEFAULT,
     ) -> PromotionAnswer:
@@ -90,7 +89,7 @@ class _Registry(Generic[QueryT]):
         self,
         *,
         reason: str,
-        channel: str = _CHANNEL,
+        channel: str = CHANNEL_DEFAULT,
         to: str | None = None,
         tenant: str = TENANT_DEFAULT,
     ) -> RollbackAnswer:

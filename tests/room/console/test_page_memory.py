@@ -100,6 +100,25 @@ def test_each_sees_pages_of_the_own_rights_and_questions() -> None:
     assert scene.shown(scene.visitor(key="another of the same role")) == (1, False)
 
 
+def test_what_a_visitor_changed_shows_at_once_to_all_of_the_tenant() -> None:
+    """Also where a page was being made meanwhile: it may show what was before."""
+    scene = Scene()
+    elsewhere = scene.visitor(tenant="bolt")
+    scene.make(took_s=1)
+    scene.make(took_s=1, visitor=elsewhere)
+    scene.memory.forget("acme")
+    assert scene.shown() == (None, False)
+    assert scene.shown(elsewhere) == (2, False)
+
+    def overtaken() -> dict[str, int]:
+        scene.clock.advance(1)
+        scene.memory.forget("acme")
+        return {"number": 0}
+
+    scene.memory.make(PAGE, scene.visitor(), ASKED, overtaken)
+    assert scene.shown() == (None, False)
+
+
 def test_a_page_that_fails_leaves_the_one_of_before_and_another_try() -> None:
     scene = Scene()
     scene.make(took_s=1)

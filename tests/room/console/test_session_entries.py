@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock_jobs.rewards.measures.verdict import REQUEST
 from penstock_jobs.sessions.edit_fates import EditFate
 from penstock_jobs.sessions.entries import (
     DIFF_LINES_MAX,
@@ -16,6 +17,7 @@ from penstock_jobs.sessions.entries import (
     Rewards,
     diff_of,
     entries_of,
+    request_of,
 )
 from penstock_jobs.sessions.reading import EventRecord
 from penstock_jobs.sessions.tokens import TokenTexts, token_calls
@@ -89,6 +91,41 @@ def test_rewards_stand_at_what_they_are_about() -> None:
     assert survival["value"] == 0.25  # the latest horizon that has a value
     assert [row["name"] for row in shown[3].turn_rewards] == ["dissatisfied"]
     assert Rewards(rows, 30).of("edit", "e1")[0]["horizon_s"] == 30
+
+
+def test_what_a_turn_and_its_request_both_say_stands_once() -> None:
+    rows = [
+        reward("turn", "1", REQUEST, value=1.0),
+        reward("turn", "1", "dissatisfied", value=0.25),
+        reward("turn", "1", "turn_length", value=0.1),
+        reward("request", "1", "dissatisfied", value=0.25),
+        reward("request", "1", "reward", value=0.5),
+    ]
+    *_, end = entries(event("user_message", {"text": "one"}), rows=rows)
+    assert [row["name"] for row in end.turn_rewards] == ["turn_length"]
+    assert [row["name"] for row in end.request_rewards] == ["dissatisfied", "reward"]
+
+
+def test_arguments_are_shown_by_name_and_what_a_program_sent_is_context() -> None:
+    calls = [
+        {"id": "1", "name": "edit", "arguments": {"path": "a.py", "lines": [1, 2]}},
+        {"id": "2", "name": "run", "arguments": "no JSON"},
+    ]
+    events = [
+        event("user_message", {"text": "cwd: /", "synthetic": True}),
+        event("user_message", {"text": "mend\nthe cart"}),
+        event("model_call", {"tool_calls": calls}),
+    ]
+    context, said, agent, _ = entries(*events)
+    assert (context.is_context, said.is_context) == (True, False)
+    edit, run = agent.calls
+    assert [(name, text.text) for name, text in edit.fields] == [
+        ("path", "a.py"),
+        ("lines", "[1,2]"),
+    ]
+    assert (run.fields, run.arguments.text) == ([], "no JSON")
+    assert request_of(events) == "mend the cart"
+    assert request_of(events[:1]) == ""
 
 
 def test_a_part_goes_on_where_the_one_before_ended() -> None:

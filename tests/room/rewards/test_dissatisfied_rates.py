@@ -26,7 +26,14 @@ from penstock_jobs.rewards.followups.labels import (
     draw,
     read_follow_ups,
 )
-from penstock_jobs.rewards.rates import rate_changes, read_rates
+from penstock_jobs.rewards.rates import (
+    CheckpointRates,
+    checkpoint_pair,
+    rate_changes,
+    read_rates,
+    served_pair,
+)
+from tests.support.checkpoint_factory import add, promote
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
@@ -149,6 +156,30 @@ def test_rates_as_a_person_reads_them(lake: HandLake) -> None:
     [first, second] = json.loads(told.stdout)["checkpoints"]
     assert first["dissatisfied"]["truth_by"] == "people"
     assert second["dissatisfied"]["requests_drawn"] == 60
+
+
+def test_what_serves_is_compared_with_what_served_before(tmp_path: Path) -> None:
+    """Not the names that came last: those may be of other channels."""
+    named = [CheckpointRates(name, 1, {}, {}) for name in ("a", "b", "c", "d")]
+    with hand_lake(tmp_path) as lake:
+        database = lake.lake.database
+        assert served_pair(database, "default") == ("", "")
+        assert _pair(named, ("", "")) == ("c", "d")
+        add(database, "a", "b")
+        for name in ("a", "b"):
+            promote(database, name)
+        assert served_pair(database, "default") == ("a", "b")
+    assert _pair(named, ("a", "b")) == ("a", "b")
+    assert _pair(named, ("a", "without sessions")) == ("c", "d")
+    assert _pair(named, ("a", "b"), after="c") == ("b", "c")
+
+
+def _pair(
+    rates: list[CheckpointRates], served: tuple[str, str], *, before: str = "", after: str = ""
+) -> tuple[str | None, str | None]:
+    found = checkpoint_pair(rates, before, after, served)
+    assert found is not None
+    return found[0].checkpoint, found[1].checkpoint
 
 
 def test_without_labels_it_is_unknown(tmp_path: Path) -> None:

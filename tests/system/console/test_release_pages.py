@@ -92,6 +92,9 @@ def test_a_pass_is_promoted_and_rolled_back(service: ConsoleService, sign_in: Si
     page.get_by_label("Reason").fill("it undoes edits")
     page.get_by_role("button", name="Roll back production").click()
     assert "serves steady again" in page.get_by_role("status").inner_text()
+    chosen = page.get_by_label("Checkpoint")
+    assert chosen.input_value() == "worse"
+    assert chosen.locator("option").last.inner_text() == "better (was rolled back)"
     page.get_by_label("Reason to release it").fill("the cause is known")
     page.get_by_role("button", name="Release", exact=True).click()
     assert "can be promoted again" in page.get_by_role("status").inner_text()
@@ -151,6 +154,19 @@ def test_the_pages_fit_a_phone(shared: ConsoleService, sign_in: SignIn) -> None:
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert_accessible(page)
+
+
+def test_on_a_phone_the_history_shows_gate_who_and_why(
+    shared: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(shared, "read", width=390)
+    page.goto("/channels/production")
+    for name in ("Gate", "Who", "Reason"):
+        cell = page.locator(f"td[data-label={name}]").first
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, name
+        assert cell.evaluate("cell => getComputedStyle(cell, '::before').content") == f'"{name}: "'
 
 
 def test_a_person_approves_where_the_policy_asks(service: ConsoleService, sign_in: SignIn) -> None:

@@ -56,7 +56,7 @@ def test_monitors_link_their_sessions(service: ConsoleService, sign_in: SignIn) 
     link = page.locator("li a[href^='/sessions/']").first
     name = link.inner_text()
     link.click()
-    page.get_by_role("heading", name=name).first.wait_for()
+    page.locator(".session-head").get_by_text(name).first.wait_for()
 
 
 def test_two_definitions_are_compared_on_the_same_sessions(

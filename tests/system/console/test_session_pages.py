@@ -61,6 +61,10 @@ def test_a_session_shows_what_became_of_its_edits(
     page = sign_in(console_service, "read", scheme=scheme)
     page.goto("/sessions/sample-kept")
     assert_accessible(page)
+    assert page.locator("h1").inner_text() != "sample-kept"
+    assert page.get_by_text("sample-kept", exact=True).is_visible()
+    assert page.locator(".arguments dt").get_by_text("path").first.is_visible()
+    assert not page.locator(".folded pre").first.is_visible()
     assert page.locator("tr.add.surviving").count() > 0
     assert "after 900 s" in page.locator(".entry.edit").first.inner_text()
     page.get_by_label("edits after").select_option("300")

@@ -1,5 +1,7 @@
 """Numbers, times and addresses as pages write them."""
 
+import re
+
 import pytest
 
 from penstock.doors.console import figures
@@ -38,3 +40,21 @@ def test_addresses_quote_what_others_named() -> None:
 def test_words_are_marked_and_the_rest_is_escaped() -> None:
     assert figures.marked("<b>Fix it</b>", "fix") == "&lt;b&gt;<mark>Fix</mark> it&lt;/b&gt;"
     assert figures.marked("<b>", "") == "&lt;b&gt;"
+
+
+def test_markdown_is_rendered_and_leads_nowhere() -> None:
+    shown = str(
+        figures.markdown(
+            "# Plan\n- **one**\n\n| a | b |\n|:--|--:|\n| 1 | 2 |\n\n"
+            "<script>x</script> [a](javascript:x) ![i](http://evil) <http://evil> &lt;\n\n"
+            "[ref]: http://evil\n```<b>\n<img src=x>\n```"
+        )
+    )
+    assert '<p class="heading">Plan</p>' in shown
+    assert "<strong>one</strong>" in shown
+    assert "<td>2</td>" in shown
+    assert "[a](javascript:x) ![i](http://evil)" in shown
+    assert not re.search(r"<(script|img|a|h1|b)\b|style=|href=|src=\"", shown)
+    assert "[ref]: http://evil" in shown
+    assert figures.markdown("plain words, as they are") is None
+    assert figures.markdown("*" * 100_000) is None

@@ -8,7 +8,8 @@ import typer
 from penstock.backends.terminal.output import say, show_table
 from penstock.core.endpoint import Client
 from penstock.lake.commands import command
-from penstock.registry.channels.promotion_cli import CHANNEL_DEFAULT, Channel
+from penstock.registry.channels.change import CHANNEL_DEFAULT
+from penstock.registry.channels.promotion_cli import Channel
 
 
 @command()

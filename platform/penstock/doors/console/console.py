@@ -5,7 +5,7 @@ Pages over a whole lake are cached, and made anew in the background when they ar
 import asyncio
 import re
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -75,6 +75,7 @@ class PageMemory:
         self._seconds_max = seconds_max
         self._pages: OrderedDict[_Key, RememberedPage] = OrderedDict()
         self._under_way: set[_Key] = set()
+        self._forgotten: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def find(
@@ -99,18 +100,27 @@ class PageMemory:
             self._under_way.add(key)
             return known, True
 
+    def forget(self, tenant: str) -> None:
+        """Forget all pages of a tenant: somebody changed what they show."""
+        with self._lock:
+            self._forgotten[tenant] += 1
+            for key in [key for key in self._pages if key[1] == tenant]:
+                del self._pages[key]
+
     def make(
         self, page: ConsolePage[Any], visitor: Visitor, request: Request, work: Callable[[], Any]
     ) -> Any:
         """Do the work, and cache its result if it took long."""
         key = _key_of(page, visitor, request)
         began_us, began_s = self._clock.now_us(), self._clock.elapsed_s()
+        forgotten = self._forgotten[visitor.grant.tenant]
         try:
             content = work()
             took_s = self._clock.elapsed_s() - began_s
             if isinstance(content, Mapping) and took_s > _QUICK_SECONDS and self._seconds_max > 0:
                 with self._lock:
-                    self._pages[key] = RememberedPage(content, began_us, took_s)
+                    if forgotten == self._forgotten[visitor.grant.tenant]:
+                        self._pages[key] = RememberedPage(content, began_us, took_s)
                     while len(self._pages) > _PAGES_MAX:
                         self._pages.popitem(last=False)
         finally:
@@ -180,7 +190,11 @@ class Console:
         frame = PageFrame(
             page.title, path_of(request), visitor, page, token, notice, is_fragment(request)
         )
-        answer = await self._answer(page, frame, visitor, question)
+        try:
+            answer = await self._answer(page, frame, visitor, question)
+        finally:
+            if page.method == "POST":
+                self.memory.forget(grant.tenant)
         if isinstance(answer, Redirect):
             response = redirect_to(answer.path)
             if answer.notice:

@@ -3,9 +3,14 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 NONE = "–"
 _SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -120,5 +125,35 @@ def combined(fields: Mapping[str, object], **others: object) -> dict[str, object
     return {**fields, **others}
 
 
-_FILTERS = (count, short, share, signed, size, duration, moment, part, marked, combined)
+#: Longer texts are shown as they are: rendering takes the service's time.
+_MARKDOWN_CHARS_MAX = 8_000
+_MARKS = re.compile(r"[*_`#|]|^ *(?:[-+]|\d+[.)]) ", re.MULTILINE)
+
+#: The page has headings of its own, and its policy allows no style at an element.
+_PLAINER = {
+    "heading_open": '<p class="heading">', "heading_close": "</p>\n", "th_open": "<th>",
+    "td_open": "<td>",
+}  # fmt: skip
+
+
+@cache
+def _markdown() -> "MarkdownIt":
+    """Markdown without links, images and HTML: nothing that others wrote leads anywhere."""
+    from markdown_it import MarkdownIt
+
+    inert = ["link", "image", "autolink", "html_inline", "html_block", "reference", "entity"]
+    rules = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable(inert)
+    for rule, html in _PLAINER.items():
+        rules.add_render_rule(rule, lambda *_facts, html=html: html)
+    return rules
+
+
+def markdown(text: str) -> Markup | None:
+    """Text as Markdown means it, or None if it is plain or long."""
+    if len(text) > _MARKDOWN_CHARS_MAX or not _MARKS.search(text):
+        return None
+    return Markup('<div class="text markdown">{}</div>').format(Markup(_markdown().render(text)))
+
+
+_FILTERS = (count, short, share, signed, size, duration, moment, part, marked, combined, markdown)
 FILTERS: dict[str, Callable[..., object]] = {each.__name__: each for each in _FILTERS}

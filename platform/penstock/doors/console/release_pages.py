@@ -37,6 +37,7 @@ from penstock.registry.channels.promotion_endpoints import (
     RollbackRequest,
     VerdictRequest,
 )
+from penstock.registry.checkpoints.checkpoint import Checkpoint
 from penstock.registry.checkpoints.endpoints import (
     LIST_CHECKPOINTS,
     CheckpointRequest,
@@ -178,12 +179,15 @@ def _show(visitor: Visitor, request: HistoryPageRequest) -> Content:
     }
 
 
-def _choices(visitor: Visitor, present: str | None) -> list[str]:
+def _choices(visitor: Visitor, present: str | None) -> list[Checkpoint]:
+    """Checkpoints that may be promoted, the newest first, and last those that were rolled back."""
     if not visitor.may_call(LIST_CHECKPOINTS):
         return []
     known = visitor.call(LIST_CHECKPOINTS, CheckpointsRequest()).checkpoints
-    usable = [each.name for each in known if each.state in _CHOSEN_STATES and each.name != present]
-    return usable[::-1][:_CHOICES_MAX]
+    usable = [each for each in known if each.state in _CHOSEN_STATES and each.name != present]
+    usable.reverse()
+    usable.sort(key=lambda each: each.state == "rolled_back")
+    return usable[:_CHOICES_MAX]
 
 
 # Verdicts

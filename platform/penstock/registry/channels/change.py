@@ -11,6 +11,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.notebook import NotebookRecord
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
+CHANNEL_DEFAULT = "production"
 _SHORT_CHARS = len("sha256:") + 12
 
 

@@ -14,7 +14,7 @@ from penstock.backends.terminal.options import CheckpointName, Reason
 from penstock.backends.terminal.output import say, show_table
 from penstock.core.endpoint import Client
 from penstock.lake.commands import Outcome, command
-from penstock.registry.channels.change import ChangeAnswer, describe_change
+from penstock.registry.channels.change import CHANNEL_DEFAULT, ChangeAnswer, describe_change
 from penstock.registry.checkpoints.endpoints import CheckpointRequest
 from penstock.registry.gate.cli import show_verdict
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from penstock.registry.channels.channel import Expected
     from penstock.registry.channels.promotion_endpoints import LineageAnswer
 
-CHANNEL_DEFAULT = "production"
 
 Channel = Annotated[str, typer.Option("--channel", help="The channel.")]
 _Key = Annotated[
