@@ -65,7 +65,8 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
         elif contents.get(file.content, f"tests/{file.path}") != f"tests/{file.path}":
             yield f"{file.path} in its tree is a file of its check"
     prompt = " ".join(task.prompt.split())
-    check = "\n".join(file.content.decode(errors="replace") for file in files.check)
+    texts = (file.content.decode(errors="replace").strip() for file in files.check)
+    check = "\n".join(text for text in texts if text != task.prompt.strip())  # its own copy of it
     lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
     for line in lines:
         if len(line) >= 40 and line in prompt:  # shorter lines reveal nothing

@@ -26,14 +26,18 @@ TASKS = {
     "unfair": {"solution/answer": "41\n"},
     "question": {"task.toml": 'prompt = "Why?"\nexpect = "no_edit"\n'},
     "asks": SOLVED | {"solution.json": '{"asked": true}'},
+    "rubric": SOLVED | {"task.toml": 'prompt = "Do."\n[check]\njudged = true\n'},
 }
 TOML = """
     [network]
     allow = ["packages.example:443"]
     [environment]
-    setup = ["echo $KIND > /opt/made", "test -e question.txt"]
+    setup = ["echo $KIND > /opt/made", "test -e question.txt -a $UNDER = 1 -a -e /opt/under"]
     files = ["question.txt"]
     variables = ["KIND=a \\"b\\"", "PATH=/opt/x:$PATH"]
+    [environment.below]
+    setup = ["touch /opt/under"]
+    variables = ["UNDER=1"]
     [check]
     command = ["python3", "check.py"]
 """
@@ -48,7 +52,9 @@ def findings(folder: Path, data: Path) -> dict[str, str]:
 def test_what_is_written_gives_the_same_verdicts(isolation: None, tmp_path: Path) -> None:
     suite = read_suite(make_suite(tmp_path / "suite", TASKS, TOML))
     left_out = export_tasks(suite, tmp_path / "written")
-    assert {"question": "without an edit", "asks": "the agent's report"}.keys() == left_out.keys()
+    whys = {"question": "without an edit", "asks": "the agent's report", "rubric": "asks a model"}
+    assert whys.keys() == left_out.keys()
+    assert all(why in left_out[name] for name, why in whys.items())
     written = read_suite(tmp_path / "written")
     if not written.tasks:
         pytest.skip(str(written.left_out))

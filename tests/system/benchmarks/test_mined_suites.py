@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from penstock.core.endpoint import Caller
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.attempts import attempts_of
 from penstock.registry.checkpoints.journal import AttemptScope
+from penstock_jobs.benchmarks.harbor.export import export_tasks
 from penstock_jobs.benchmarks.mine.export import export_suite
 from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
 from penstock_jobs.benchmarks.mine.proposals import (
@@ -22,7 +24,8 @@ from penstock_jobs.benchmarks.mine.proposals import (
     judge,
     proposals_of,
 )
-from penstock_jobs.benchmarks.run import RunOptions, run_suite
+from penstock_jobs.benchmarks.run import RunOptions, lint_suite, run_suite
+from penstock_jobs.benchmarks.suite import read_suite
 from tests.room.benchmarks.conftest import TENANT
 from tests.support.benchmarks.mined_projects import make_project, program_folder
 from tests.support.waiting import eventually
@@ -73,3 +76,39 @@ with open_lake({str(lake.settings.data)!r}) as lake, InlineExecutor() as executo
             run_suite(lake, executor, suite, checkpoint, run, tenant=TENANT)
         scope = AttemptScope(TENANT, "calc", suite.version, checkpoint)
         assert [each.result.score for each in attempts_of(lake.database, scope)] == [score]
+
+
+GREETINGS: list[tuple[str, Mapping[str, str]]] = [
+    (
+        "The beginning",
+        {
+            "greet.sh": "echo hello\n",
+            "tests/expected": "hello\n",
+            "Makefile": "check:\n\tsh greet.sh | cmp - tests/expected\n",
+            ".github/workflows/ci.yml": "jobs:\n- run: make check\n",
+        },
+    ),
+    (
+        "Greet the whole world, by this name after the comma, where nobody is named",
+        {"greet.sh": "echo hello, world\n", "tests/expected": "hello, world\n"},
+    ),
+]
+
+
+def test_a_mined_suite_as_tasks_of_harbor(isolation: None, lake: Lake, tmp_path: Path) -> None:
+    """Written, read again and linted: the solution passes and an untouched container fails."""
+    make_project(tmp_path / "greet", GREETINGS)
+    with InlineExecutor() as executor:
+        report = mine(lake, executor, MiningOptions(tmp_path / "greet", "greet"), tenant=TENANT)
+        assert (report.proposed, dict(report.left_out)) == (1, {})
+        (each,) = proposals_of(lake.database, TENANT, "greet")
+        judge(
+            lake, Caller(TENANT, "ann"), JudgementRequest(suite="greet", task=each.task, take=True)
+        )
+        suite = export_suite(lake, TENANT, "greet", tmp_path / "suite")
+        assert export_tasks(suite, tmp_path / "harbor") == {}
+        written = read_suite(tmp_path / "harbor")
+        if not written.tasks:
+            pytest.skip(str(written.left_out))
+        assert [task.name for task in written.tasks] == [each.task]
+        assert lint_suite(executor, written, lake.settings) == []

@@ -77,20 +77,12 @@ def digest_of(facts: Mapping[str, object]) -> str:
 
 def base() -> str:
     """This machine, as far as layers lie over it."""
-    release = dict(
-        line.split("=", 1) for line in _text("/etc/os-release").splitlines() if "=" in line
-    )
-    name = " ".join(release.get(key, "?").strip('"') for key in ("ID", "VERSION_ID"))
-    packages = sha256(_text("/var/lib/dpkg/status").encode()).hexdigest()[:16]
+    release = platform.freedesktop_os_release()
+    name = " ".join(release.get(key, "?") for key in ("ID", "VERSION_ID"))
+    status = Path("/var/lib/dpkg/status")
+    packages = sha256(status.read_bytes() if status.is_file() else b"").hexdigest()[:16]
     who = "root" if os.geteuid() == 0 else "user"
     return f"{name} {platform.machine()} packages {packages} {who}"
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def with_variables(variables: Sequence[str], before: Mapping[str, str]) -> dict[str, str]:

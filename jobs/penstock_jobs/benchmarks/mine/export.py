@@ -63,11 +63,11 @@ def _task_files(proposal: Proposal, kept: ProposalFiles) -> list[File]:
     ]
 
 
-def toml_text(document: Mapping[str, Any]) -> str:
+def toml_text(document: Mapping[str, Any], above: str = "") -> str:
     """Write values, then sections. Strings of JSON are strings of TOML."""
     plain = {name: value for name, value in document.items() if not isinstance(value, dict)}
     told = {name: value for name, value in plain.items() if value is not None}
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told.items()]
     for name in (name for name in document if name not in plain):
-        lines += [f"\n[{name}]", toml_text(document[name]).rstrip()]
+        lines += [f"\n[{above}{name}]", toml_text(document[name], f"{above}{name}.").rstrip()]
     return "\n".join(lines) + "\n"
