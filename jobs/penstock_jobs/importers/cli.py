@@ -105,8 +105,10 @@ def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
         if not paths:
             raise InvalidInput(what="The command", why="name files or folders, or use --discover")
         return paths
-    from penstock_jobs.importers.importer import homes
+    from penstock_jobs.importers.importer import homes, unread_stores
 
+    for path, why in unread_stores():
+        say(f"seen, but not read: {path}: {why}")
     there = list(dict.fromkeys(path for _importer, path in homes()))
     if not there:
         raise InvalidInput(what="--discover", why="no known agent has a folder of sessions here")

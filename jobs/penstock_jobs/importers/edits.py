@@ -224,13 +224,15 @@ _FAILED = re.compile(
 )
 _FAILED_JSON = re.compile(r'\s*\{.*"(?:error|success)"\s*:\s*(?:"[^"]|false|true)', re.DOTALL)
 
-_PATHS = ("file_path", "filePath", "path", "filename", "file", "absolute_path", "target_file",
-          "notebook_path")  # fmt: skip
+_PATHS = ("file_path", "filePath", "filepath", "path", "filename", "file", "absolute_path",
+          "target_file", "notebook_path")  # fmt: skip
 _OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
 _NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace")
 _CONTENT = ("content", "file_text", "contents", "new_content", "code_edit")
 _PATCHES = ("patch", "input", "diff", "patchText")
 _WRITES = re.compile(r"write|create|new_file|save", re.IGNORECASE)
+_EDITS = re.compile(r"edit|write|insert|replace|patch|create", re.IGNORECASE)
+_COMMANDS = ("view", "create", "write", "insert", "str_replace", "undo_edit")
 _READS = re.compile(r"^(?:file_?)?(?:read|view|open|cat)(?:_?file)?$|^str_replace", re.IGNORECASE)
 _PARTIAL = ("offset", "limit", "start_line", "end_line", "view_range", "start", "end", "range")
 #: Numbered lines, as of `cat -n`; some tools write `1→`, `00001| ` or `1: `.
@@ -246,6 +248,8 @@ _BLOCK_HEAD = re.compile(r"\A(?::start_line:\d+\s*\n|:end_line:\d+\s*\n)*(?:-{5,
 class FileChanges:
     #: Takes the type, the payload and the key of an event.
     record: Callable[[str, dict[str, Any], str], object]
+    #: Takes a call that edited a file, though its text is not shown.
+    miss: Callable[["ToolUse"], object]
     texts: dict[str, str] = field(default_factory=dict)
     edited: set[str] = field(default_factory=set)
 
@@ -255,6 +259,8 @@ class FileChanges:
         edits = list(edits_of(use, self.texts))
         for at, edit in enumerate(edits):
             self.add(edit, f"{use.call_id}:edit" + (f":{at}" if at else ""), use.call_id)
+        if not edits and _edits_file(use):
+            self.miss(use)
         if not edits and (view := view_of(use)):
             path, text = view
             self.texts[path] = text
@@ -279,6 +285,12 @@ class FileChanges:
             new = edit.moved_to or edit.path
             if not any(path.endswith(f"/{new}") or path == new for path in known):
                 self.add(edit, f"{key}:{at}", call_id)
+
+
+def _edits_file(use: ToolUse) -> bool:
+    command, path = use.arguments.get("command"), first_text(use.arguments, *_PATHS)
+    named = command if command in _COMMANDS else use.tool
+    return path is not None and bool(_EDITS.search(named)) and command != "view"
 
 
 def has_failed(use: ToolUse) -> bool:
@@ -309,7 +321,9 @@ def edits_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[FileEdit]:
             yield FileEdit(path, old, new or "", is_whole=not old and path not in texts)
     content = first_text(arguments, *_CONTENT)
     command = arguments.get("command")
-    writes = command == "create" if isinstance(command, str) else _WRITES.search(use.tool)
+    writes = (
+        command in ("create", "write") if isinstance(command, str) else _WRITES.search(use.tool)
+    )
     if content is not None and writes:
         yield FileEdit(path, texts.get(path, ""), content, is_whole=True)
 

@@ -249,6 +249,19 @@ def recognise(candidate: Candidate) -> Importer | None:
     return next((each for each in all_importers() if each.recognises(candidate)), None)
 
 
+#: Stores that agents keep and nothing here can read, with the reason.
+_UNREAD_STORES = {
+    "~/.codeium/windsurf/cascade": "Windsurf encrypts its conversations",
+    "~/.gemini/antigravity/conversations": "the layout of Antigravity's conversations is not known",
+}
+
+
+def unread_stores() -> Iterator[tuple[Path, str]]:
+    for store, why in _UNREAD_STORES.items():
+        if (path := Path(store).expanduser()).is_dir():
+            yield path, why
+
+
 def homes() -> Iterator[tuple[Importer, Path]]:
     for importer in all_importers():
         for home in importer.homes:

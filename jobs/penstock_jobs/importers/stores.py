@@ -1,16 +1,18 @@
 """Reads SQLite databases that agents may be writing, without changing them; and rows of exports."""
 
 import sqlite3
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 
@@ -94,6 +96,35 @@ def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> boo
             return set(tables) <= tables_of(connection).keys()
     except SourceUnfit:
         return candidate.plain_name == usual_name
+
+
+Query = Callable[..., list[dict[str, Any]]]
+
+
+class DatabaseImporter(Importer):
+    """A format whose sources are SQLite databases."""
+
+    usual_name: ClassVar[str]
+    tables: ClassVar[Sequence[str]]
+
+    def recognises(self, candidate: Candidate) -> bool:
+        return is_database_with(candidate, self.usual_name, *self.tables)
+
+    def sources(self, candidate: Candidate) -> Iterator[Source]:
+        yield candidate.source(DatabaseSource)
+
+    @abstractmethod
+    def sessions(self, query: Query, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        """Read all sessions. `query` takes a statement and its values, and returns the rows."""
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        assert isinstance(source, DatabaseSource)
+        with source.connection() as connection:
+
+            def query(sql: str, *values: object) -> list[dict[str, Any]]:
+                return [dict(row) for row in connection.execute(sql, values).fetchall()]
+
+            yield from self.sessions(query, source, notes)
 
 
 _PARQUET = b"PAR1"

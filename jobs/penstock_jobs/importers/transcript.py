@@ -1,8 +1,9 @@
 """The draft of a session, which an importer fills with events."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.messages import (
@@ -15,10 +16,10 @@ from penstock.events.messages import (
     usage_of,
 )
 from penstock_jobs.importers.edits import FileChanges, FileEdit, ToolUse
-from penstock_jobs.importers.fields import arguments_of, digest_of, moment_us
-from penstock_jobs.importers.importer import ImportedEvent
+from penstock_jobs.importers.fields import arguments_of, digest_of, moment_us, project_of
+from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.sources import Source
+from penstock_jobs.importers.sources import Candidate, Source
 
 Payload = dict[str, Any]
 
@@ -35,6 +36,9 @@ class SessionDraft:
 
     The key must be the same whenever the source is read, even after it has grown."""
 
+    #: Whether the source tells edits by itself, so that calls of tools yield none.
+    tells_edits = False
+
     def __init__(self, session_id: str, form: str, clock_us: int, notes: Notes) -> None:
         self.session_id = session_id
         self.form = form
@@ -46,10 +50,19 @@ class SessionDraft:
         #: The payload of `session_start`, which always comes first.
         self.start: Payload = {"client": form}
         self.made: list[ImportedEvent] = []
-        self.changes = FileChanges(self.add)
+        self.changes = FileChanges(self.add, self._miss)
         self._keys: dict[str, int] = {}
         #: Calls of tools without results, by their ids.
         self._open_calls: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def begin(
+        self, folder: str | None, *, parent: str | None = None, link: str = "subagent", **facts: Any
+    ) -> None:
+        """Note where a session works, and the session that it belongs to."""
+        folder = folder.removeprefix("file://") if folder else None
+        self.project = project_of(folder)
+        told = {"repo": folder, "parent_session": parent, "link": link if parent else None}
+        self.start |= told | facts
 
     def at(self, moment: object) -> None:
         """Set the clock. A value that is not a time leaves it unchanged."""
@@ -86,6 +99,9 @@ class SessionDraft:
             payload=present(payload),
         )
 
+    def _miss(self, use: ToolUse) -> None:
+        self.notes.skip("edit of a tool, whose text is not shown", f"{use.tool}: {use.call_id}")
+
     def add_system_prompt(self, text: str, key: str) -> None:
         """Add a system prompt: to the session's start, or as an event if events came before."""
         if self.made:
@@ -96,6 +112,10 @@ class SessionDraft:
 
     def add_prompt(self, text: str, key: str, **facts: Any) -> None:
         self.add("user_message", {"text": text} | facts, key)
+
+    def add_context(self, kind: object, text: object, key: str) -> None:
+        """Add what the client told the model."""
+        self.add("x_context", {"kind": kind, "text": text}, key)
 
     def add_answer(
         self, key: str, *, tool_calls: Sequence[ToolCall] = (), **facts: Any
@@ -119,11 +139,15 @@ class SessionDraft:
         key: str,
         *,
         copied: bool = False,
+        refused: bool = False,
         changes: Sequence[FileEdit] | None = None,
         **facts: Any,
     ) -> None:
         """Add a tool's result, and its edits: the `changes` if the source reports them, else those
-        that the call asks for. A copied result adds no edits."""
+        that the call asks for. A copied result adds no edits. A call may be refused by the user."""
+        if refused:
+            self.add("feedback", {"kind": "reject", "target": call_id}, f"{call_id}:reject")
+            facts |= {"ok": False, "error_class": "user_aborted"}
         tool, arguments = self._open_calls.pop(call_id or "", (facts.get("tool"), {}))
         payload = {"call_id": call_id} | facts | {"tool": tool, "output": output}
         if copied:
@@ -133,7 +157,7 @@ class SessionDraft:
             for at, change in enumerate(changes):
                 name = f"{call_id or key}:edit" + (f":{at}" if at else "")
                 self.changes.add(change, name, call_id)
-        elif tool and call_id and not copied:
+        elif tool and call_id and not copied and not self.tells_edits:
             text = output if isinstance(output, str) else text_of(output)
             self.changes.take(ToolUse(call_id, tool, arguments, facts.get("ok"), text))
 
@@ -192,6 +216,45 @@ class SessionDraft:
     def add_final_patch(self, patch: object, key: str) -> None:
         if isinstance(patch, str) and patch:
             self.changes.add_final_patch(patch, key)
+
+
+class RowDraft(SessionDraft):
+    """A draft that is made of the rows of a log, one by one."""
+
+    @abstractmethod
+    def take(self, row: Payload, key: str) -> None:
+        """Add what a row says. `key` is the row's id, or its line."""
+
+    def end(self) -> None:
+        """Add what is known once all rows are read."""
+
+    def skip_client(self, kind: object, key: str) -> None:
+        self.notes.skip(f"row of the client: {str(kind)[:60]}", key)
+
+
+class RowsImporter(Importer):
+    """A format whose files are logs of a session each, a JSON object per line."""
+
+    draft_type: ClassVar[type[RowDraft]]
+    #: The type of the first row, and some of its fields.
+    first_type: ClassVar[str | None] = None
+    first_fields: ClassVar[set[str]]
+
+    def recognises(self, candidate: Candidate) -> bool:
+        first = next(iter(candidate.first_rows), {})
+        return first.get("type") == self.first_type and first.keys() >= self.first_fields
+
+    def draft(self, source: Source, notes: Notes) -> RowDraft:
+        name = source.plain_name.removesuffix(".jsonl")
+        return self.draft_type(name, self.name, source.changed_us(), notes)
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        draft = self.draft(source, notes)
+        for number, row in source.rows(notes):
+            draft.at(row.get("timestamp"))
+            draft.take(row, str(row.get("id") or f"line-{number}"))
+        draft.end()
+        yield from draft.finished()
 
 
 def tool_call(call_id: object, name: object, arguments: Any, **more: Any) -> ToolCall:

@@ -44,7 +44,7 @@ class Message(Struct):
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "model": "assistant",
           "developer": "system", "function": "tool", "ipython": "tool"}  # fmt: skip
 _SPEAKERS = {*_ROLES, "system", "user", "assistant", "tool"}
-_CALL_TYPES = {"tool_call", "tool_use", "tool-call", "server_tool_use", "mcp_call",
+_CALL_TYPES = {"tool_call", "tool_use", "tool-call", "toolCall", "server_tool_use", "mcp_call",
                "function_call", "custom_tool_call"}  # fmt: skip
 _OUTPUT_TYPES = {"tool_call_response", "tool_result", "tool-result", "function_call_output",
                  "custom_tool_call_output", "web_search_tool_result"}  # fmt: skip

@@ -113,7 +113,7 @@ def test_an_unknown_format_names_the_known_ones(home: Path) -> None:
     strange.mkdir()
     (strange / "talk.jsonl").write_text('{"who": "me", "said": "hi"}\n' * 2)
     told = penstock("import", str(strange), "--data", str(home / "data")).stderr
-    assert "Read: 1 × .jsonl. Known formats: events, aider, amp," in told
+    assert "Read: 1 × .jsonl. Known formats: events, acp, aider, amp," in told
     assert "session_id" not in told
     other = penstock("import", str(home), "--format", "codex", "--data", str(home / "data"))
     assert "has no file of the format codex" in other.stderr
