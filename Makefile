@@ -148,6 +148,10 @@ harbor-study: DATA = harbor-study
 harbor-study: .venv/ready ## try Harbor tasks of others here, one by one (TASKS="dir dir" DATA=dir): verified, or why not
 	$(BIN)/python -m bench.harbor_study $(TASKS) --data $(DATA) $(ARGS)
 
+.PHONY: mining-study
+mining-study: .venv/ready ## mine tasks from real repositories, with a kill, and lint them (REPOSITORIES="dir …" ARGS="--tasks 10")
+	$(BIN)/python -m bench.mining_study $(REPOSITORIES) $(ARGS)
+
 .PHONY: reward-hacks
 reward-hacks: .venv/ready ## play policies that pad and cut corners: none may beat honest work (ARGS=--write for the page)
 	$(BIN)/python -m bench.reward_hacks $(ARGS)

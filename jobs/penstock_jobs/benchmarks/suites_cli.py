@@ -22,7 +22,7 @@ from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.cli import NoIsolation, SuiteFolder, Visible
+from penstock_jobs.benchmarks.cli import NoIsolation, Serving, SuiteFolder, Visible
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import SuiteFinding
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Mine suites from repositories and sessions, review and check them.", no_args_is_help=True
 )
+Agent = Annotated[
+    str | None, typer.Option(metavar="CMD", help="It proposes an environment where none is found.")
+]
 MinedSuite = Annotated[str, typer.Argument(metavar="SUITE", help="The name of a mined suite.")]
 
 
@@ -46,6 +49,8 @@ def mine(
     environment: Annotated[
         str, typer.Option(metavar="FILE", help="A TOML file with it; or auto; or machine.")
     ] = "auto",
+    agent: Agent = None,
+    serving: Serving = None,
     visible: Visible = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
@@ -53,15 +58,19 @@ def mine(
 
     Each proposal is verified: the untouched tree fails its check, the settled one passes, three
     times alike. What is left out is kept with its reason. Repeat it after an interruption.
+    `auto` tries what the newest tree tells of its environment until its own tests run.
 
     Example: penstock suites mine ~/src/shop --suite shop --limit 50
     """
     from penstock.backends.execution import open_executor
+    from penstock_jobs.benchmarks.environments.trial import Trials
     from penstock_jobs.benchmarks.mine.mining import MiningOptions, environment_named
     from penstock_jobs.benchmarks.mine.mining import mine as mine_tasks
 
-    made = environment_named(environment, repository)
     shown = tuple(str(path.absolute()) for path in visible or [])
+    made = environment_named(environment, repository, Trials(lake.settings, agent, serving, shown))
+    if made is not None and made.passed:
+        say(f"The environment of {made.source}: {made.passed} tests pass, {made.failed} fail.")
     how = MiningOptions(repository, suite, commits, limit, made, visible=shown)
     with open_executor(lake.settings) as workers, progress_of("proposals") as follow:
         report = mine_tasks(lake, workers, how, tenant=tenant, follow=follow)
@@ -181,16 +190,25 @@ def _lint(suite: Path, data: Path | None, *, isolated: bool) -> "tuple[Suite, li
 
 @app.command()
 @command()
-def prepare(suite: SuiteFolder, data: options.Data = None) -> Iterator[object]:
+def prepare(
+    suite: SuiteFolder, *, agent: Agent = None, serving: Serving = None, data: options.Data = None
+) -> Iterator[object]:
     """Make each task's environment and lint the task. suite.toml gets those that fail as left out.
+
+    A task without an environment gets the first one that its tree tells in which more of the tree's
+    tests pass than fail. task.toml gets it.
 
     Example: penstock suites prepare terminal-bench-2
     """
-    from penstock_jobs.benchmarks.suite import leave_out
+    from penstock.core.settings import load_settings
+    from penstock_jobs.benchmarks.environments import trial
+    from penstock_jobs.benchmarks.suite import leave_out, read_suite
 
+    trials = trial.Trials(load_settings(data), agent, serving)
+    reasons = {task: why for task, why in trial.prepare(trials, read_suite(suite)) if why}
     folder, findings = _lint(suite, data, isolated=True)
     tasks = {task.name for task in folder.tasks}
-    reasons = {each.task: each.problem for each in findings if each.task in tasks}
+    reasons = {each.task: each.problem for each in findings if each.task in tasks} | reasons
     leave_out(folder, reasons)
     yield {"suite": folder.name, "left_out": {**folder.left_out, **reasons}}
     show_table(["left out", "why"], [*folder.left_out.items(), *reasons.items()])

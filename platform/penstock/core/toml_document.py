@@ -2,6 +2,7 @@
 
 `where` names the file and the part of it. Every function raises InvalidInput."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -208,3 +209,13 @@ def _read_list(section: Mapping[str, Any], key: str, kind: Any, where: str, dire
         read_section(kind, item, f"[[{key}]] {place} of {where}", directory)
         for place, item in enumerate(items, 1)
     )
+
+
+def toml_text(document: Mapping[str, Any], above: str = "") -> str:
+    """Write values, then sections. Strings of JSON are strings of TOML."""
+    plain = {name: value for name, value in document.items() if not isinstance(value, dict)}
+    told = {name: value for name, value in plain.items() if value is not None}
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told.items()]
+    for name in (name for name in document if name not in plain):
+        lines += [f"\n[{above}{name}]", toml_text(document[name], f"{above}{name}.").rstrip()]
+    return "\n".join(lines) + "\n"

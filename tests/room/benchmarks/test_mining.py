@@ -196,8 +196,10 @@ def test_from_a_repository_to_a_run(
     lake, out = hand.lake, tmp_path / "suite"
     early = suites("export", "calc", str(out))
     assert (early.returncode, "no proposal is taken yet" in early.stderr) == (2, True)
-    machine = ("--suite", "calc", "--environment", "machine", "--commits", f"{project[2]}~1")
-    done = suites("mine", str(tmp_path / "calc"), *machine)
+    environment = tmp_path / "environment.toml"
+    environment.write_text('setup = ["cp README.md /environment"]\nfiles = ["*.md"]\n')
+    how = ("--suite", "calc", "--environment", str(environment), "--commits", f"{project[2]}~1")
+    done = suites("mine", str(tmp_path / "calc"), *how)
     assert (done.returncode, "1 proposed, 0 left out" in done.stderr) == (0, True)
     listed = json.loads(suites("review", "calc", "--json").stdout)
     [task] = [each["task"] for each in listed if each["state"] == "proposed"]
@@ -222,6 +224,7 @@ def test_from_a_repository_to_a_run(
     suite = read_suite(out)
     assert suite.task(task).prompt.startswith("We need multiply")
     assert suite.sources.commits == tuple(sorted(project[:2]))
+    assert (suite.folder / "tasks" / task / "environment" / "README.md").is_file()
     lint = suites("lint", str(out))
     assert (lint.returncode, "1 tasks, 0 problems" in lint.stderr) == (0, True), lint.stdout
 

@@ -33,7 +33,7 @@ FACTS = {
 def _fill(hand: HandLake) -> None:
     diff = FileDiff("invoice.py", (FIX,), ("    return None",), f"-    return None\n+{FIX}\n")
     files = ProposalFiles(
-        MinedChange([], [], [], [diff]), CheckPlan("pytest"), HOSTILE_TEXT, "2 of 2 tests pass"
+        MinedChange([], [], [], [diff]), CheckPlan("pytest"), HOSTILE_TEXT, "2 of 2 tests pass", []
     )
     for name in ("invoice-1", "invoice-2"):
         prompt = "The last page of the invoice is missing since the new year"

@@ -3,17 +3,14 @@
 import pytest
 
 from penstock_jobs.benchmarks.mine.history import parse_diff
-from penstock_jobs.benchmarks.mine.mining import python_environment
 from penstock_jobs.benchmarks.mine.prompts import changelog_text, clean_message, prompt_of
 from penstock_jobs.benchmarks.mine.rules import (
     CHANGED_LINES_MAX,
     MinedChange,
     broken_rule,
-    ci_command,
     file_kind,
     kind_of_work,
     measure,
-    session_command,
 )
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 
@@ -128,24 +125,3 @@ def test_kinds() -> None:
     assert [file_kind(path) for path in paths] == kinds
     said = "Fix the crash", "Allow rows", "Rename the parser", "Hm.\nDo not fail"
     assert [kind_of_work(text) for text in said] == ["bug", "feature", "refactor", "bug"]
-
-
-def session_commands_of_tests() -> None:
-    ci = File(".github/workflows/ci.yml", b"  - run: pip install .\n  - run: pytest -x tests\n")
-    assert ci_command([ci]) == "pytest -x tests"
-    assert ci_command([ci._replace(path="a.yml")]) is None
-    assert session_command(["ls", "python -m pytest a.py", "git commit"]) == "python -m pytest a.py"
-
-
-def test_an_environment_has_what_tests_need() -> None:
-    made = python_environment("""
-        [project]
-        dependencies = ["idna"]
-        optional-dependencies = {test = ["hypothesis", "pytest"], docs = ["sphinx"]}
-        [dependency-groups]
-        tests = [{include-group = "more"}]
-        more = ["cloudpickle; platform_python_implementation == 'CPython'"]
-    """)
-    marked = 'cloudpickle; platform_python_implementation == "CPython"'
-    wanted = f"'pytest' 'idna' 'hypothesis' '{marked}'"
-    assert made.setup[-1] == f"/opt/mined/bin/pip install --quiet {wanted}"

@@ -9,8 +9,8 @@ from shlex import join, quote
 from typing import Any
 
 from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import toml_text
 from penstock_jobs.benchmarks.environments.environment import Environment
-from penstock_jobs.benchmarks.mine.export import toml_text
 from penstock_jobs.benchmarks.sandbox.network import split
 from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, write_folder
 from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files, load_solutions

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from penstock.core.clock import SECOND_US
 from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.environments.ci_files import ci_jobs, session_command
 from penstock_jobs.benchmarks.mine.history import HistoryCommit, ProjectHistory
 from penstock_jobs.benchmarks.mine.prompts import changelog_text, prompt_of
-from penstock_jobs.benchmarks.mine.rules import MinedChange, ci_command, file_kind, session_command
+from penstock_jobs.benchmarks.mine.rules import MinedChange, file_kind
 from penstock_jobs.benchmarks.mine.verification import Candidate, CheckPlan
 from penstock_jobs.rewards.history.git_history import carrying_commits
 from penstock_jobs.rewards.history.session_commits import plain_repo, repository_of
@@ -96,5 +97,6 @@ def prepare(
     python = (path for path in brought if path.endswith(".py"))
     if runnable := [path for path in python if not path.endswith(_HELPERS)]:
         return candidate, change, CheckPlan("pytest", files=runnable)
-    command = session_command(candidate.commands) or ci_command(tree)
+    said = session_command(candidate.commands)
+    command = said or next((job.command for job in ci_jobs(tree)), None)
     return candidate, change, CheckPlan("command", command=command) if command else None

@@ -1,11 +1,10 @@
 """Export: the taken proposals as a suite that `penstock bench run` takes."""
 
-import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.mine.proposals import Proposal, ProposalFiles, files_of, proposals_of
@@ -36,7 +35,7 @@ def export_suite(lake: Lake, tenant: str, suite: str, folder: Path) -> Suite:
         "check": {"command": ["python", SCRIPT.name]},
         "sources": {"sessions": sorted(sessions), "commits": sorted(commits)},
     }
-    files = [File("suite.toml", toml_text(head).encode())]
+    files = [File("suite.toml", toml_document.toml_text(head).encode())]
     write_folder(str(making), [*files, File(f"check/{SCRIPT.name}", SCRIPT.read_bytes())])
     for each in taken:
         place = making / "tasks" / each.task
@@ -55,19 +54,9 @@ def _task_files(proposal: Proposal, kept: ProposalFiles) -> list[File]:
     if facts["environment"]:
         document["environment"] = facts["environment"]
     parts = {"tree": kept.change.tree, "solution": kept.change.solution}
-    parts["check"] = check_files(kept.change, kept.plan)
+    parts |= {"check": check_files(kept.change, kept.plan), "environment": kept.setup}
     return [
-        File("task.toml", toml_text(document).encode()),
+        File("task.toml", toml_document.toml_text(document).encode()),
         File("prompt.md", f"{proposal.prompt}\n".encode()),
         *(each._replace(path=f"{part}/{each.path}") for part in parts for each in parts[part]),
     ]
-
-
-def toml_text(document: Mapping[str, Any], above: str = "") -> str:
-    """Write values, then sections. Strings of JSON are strings of TOML."""
-    plain = {name: value for name, value in document.items() if not isinstance(value, dict)}
-    told = {name: value for name, value in plain.items() if value is not None}
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told.items()]
-    for name in (name for name in document if name not in plain):
-        lines += [f"\n[{above}{name}]", toml_text(document[name], f"{above}{name}.").rstrip()]
-    return "\n".join(lines) + "\n"

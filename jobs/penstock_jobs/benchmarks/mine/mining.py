@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -10,16 +10,17 @@ from typing import Any
 
 from penstock.backends.execution.executor import Executor
 from penstock.core import toml_document
+from penstock.core.errors import InvalidInput
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.attempt import RunConditions
 from penstock_jobs.benchmarks.environments.environment import Environment
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, make_layer
-from penstock_jobs.benchmarks.environments.packages import PACKAGES
+from penstock_jobs.benchmarks.environments.trial import Believed, Trials, try_recipes
 from penstock_jobs.benchmarks.mine import proposals
 from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates
 from penstock_jobs.benchmarks.mine.history import ProjectHistory
-from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, broken_rule, measure, text_of
+from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, broken_rule, measure
 from penstock_jobs.benchmarks.mine.verification import (
     Candidate,
     Verification,
@@ -30,7 +31,6 @@ from penstock_jobs.benchmarks.mine.verification import (
 from penstock_jobs.benchmarks.run import judge_variables
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 
-_PROJECT = "pyproject.toml"
 _NO_TEST = Finding("no_test", "no test, no command of a test, and no model (PENSTOCK_JUDGE_URL)")
 
 
@@ -42,7 +42,7 @@ class MiningOptions:
     commits: str = "HEAD"
     #: Tasks that are proposed at most.
     limit: int = 1_000_000
-    environment: Environment | None = None
+    environment: Believed | None = None
     isolated: bool = True
     visible: tuple[str, ...] = ()
 
@@ -91,6 +91,7 @@ class _Mining:
             output_bytes_max=4 * MIB,  # the names of all tests
         )
         self.report = MiningReport()
+        self._environment: Environment | None = None
         known = proposals.proposals_of(lake.database, *self._place)
         #: By the digests in their names: another clone may have another name.
         self._known = {each.task.rpartition("-")[2] for each in known}
@@ -99,10 +100,13 @@ class _Mining:
 
     def works(self) -> Iterator[VerifyTask]:
         """Yield what to verify, and keep what a rule leaves out."""
-        options, environment, layer = self._options, self._options.environment, None
+        options, layer = self._options, None
         commits = commit_candidates(self._history.commits(options.commits))
-        if environment is not None:
-            layer = make_layer(environment, [], self._lake.settings.data / ENVIRONMENTS)
+        if (told := options.environment) is not None:
+            layers = self._lake.settings.data / ENVIRONMENTS
+            layer = make_layer(told.environment, told.files, layers)
+            # Each task has the files beside it: its tree has others.
+            self._environment = replace(told.environment, files=(), digest=layer.digest)
         sessions = session_candidates(self._lake, self._place[0], self._history)
         for found in chain(sessions, commits):
             if self.report.proposed >= options.limit:
@@ -135,42 +139,30 @@ class _Mining:
             facts["rule"], why = ended.finding
             self.report.left_out[facts["rule"]] += 1
         elif ended.plan is not None:
-            state, environment = "proposed", self._options.environment
+            state, told = "proposed", self._environment
             facts |= {"check": ended.plan.check, "tests": len(ended.plan.tests or ())}
-            facts |= {"failing": ended.failing, "environment": environment and asdict(environment)}
-            files = proposals.ProposalFiles(change, ended.plan, ended.before, ended.after)
+            facts |= {"failing": ended.failing, "environment": told and asdict(told)}
+            setup = self._options.environment.files if self._options.environment else []
+            files = proposals.ProposalFiles(change, ended.plan, ended.before, ended.after, setup)
             self.report.proposed += 1
-        told = state, why, candidate.session, candidate.prompt, facts
-        proposal = proposals.Proposal(self._name(candidate), *told)
+        parts = state, why, candidate.session, candidate.prompt, facts
+        proposal = proposals.Proposal(self._name(candidate), *parts)
         proposals.add_proposal(self._lake, *self._place, proposal, files)
 
 
-def environment_named(text: str, repository: Path) -> Environment | None:
-    """Read what --environment says: `auto`, `machine`, or a TOML file. Raises InvalidInput."""
+def environment_named(text: str, repository: Path, trials: Trials) -> Believed | None:
+    """Find what --environment says: `auto`, `machine`, or a TOML file.
+
+    Raises InvalidInput, EnvironmentFailed."""
     if text == "machine":
         return None
-    if text == "auto":
-        history = ProjectHistory.of(repository)
-        told = {path: each for path, each in history.tree("HEAD").items() if path == _PROJECT}
-        return python_environment("".join(map(text_of, history.files(told))))
-    document = toml_document.parse_toml(toml_document.read_text(Path(text)), text)
-    return toml_document.read_section(Environment, document, text)
-
-
-def python_environment(told: str) -> Environment:
-    """Plan a virtual environment with pytest and what pyproject.toml says that tests need."""
-    document = toml_document.parse_toml(told, _PROJECT)
-    project, groups = document.get("project", {}), document.get("dependency-groups", {})
-    extras = project.get("optional-dependencies", {})
-    waiting: list[Any] = ["pytest", *project.get("dependencies", [])]
-    waiting += [{"include-group": name} for name in ("test", "tests", "testing")]
-    needed: list[str] = []
-    for each in waiting:  # it grows
-        if isinstance(each, str):
-            needed.append("'" + each.replace("'", '"') + "'")
-        else:
-            name = each["include-group"]
-            waiting += [*groups.get(name, []), *extras.get(name, [])]
-    install = f"/opt/mined/bin/pip install --quiet {' '.join(dict.fromkeys(needed))}"
-    path = ("PATH=/opt/mined/bin:$PATH",)
-    return Environment(("python3 -m venv /opt/mined", install), network=(PACKAGES,), variables=path)
+    history = ProjectHistory.of(repository)
+    tree = history.files(history.tree("HEAD"))
+    if text != "auto":
+        document = toml_document.parse_toml(toml_document.read_text(Path(text)), text)
+        environment = toml_document.read_section(Environment, document, text)
+        return Believed(text, environment, environment.chosen(tree))
+    if (believed := try_recipes(trials, tree)) is None:
+        why = "it tells none; --environment names a file with one, or machine"
+        raise InvalidInput(what=f"The environment of {repository}", why=why)
+    return believed

@@ -1,7 +1,7 @@
 """Proposals: what was mined for a suite and what people decided, with the files in the storage."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.core.files import tenant_folder
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.mine.rules import MinedChange, gives_answer, says_too_little
 from penstock_jobs.benchmarks.mine.verification import CheckPlan
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 
 mined_task = Table(
     "mined_task",
@@ -56,6 +57,8 @@ class ProposalFiles(NamedTuple):
     plan: CheckPlan
     before: str
     after: str
+    #: What setup of its environment reads.
+    setup: Sequence[File]
 
 
 def add_proposal(

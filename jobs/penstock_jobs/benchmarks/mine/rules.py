@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from penstock.core.files import is_relative_name
 from penstock.core.settings import MIB
 from penstock_jobs.benchmarks.mine.history import FileDiff
-from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File
+from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, text_of
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.languages import comment_start, is_comment
 
@@ -90,12 +90,6 @@ class MinedChange:
 
 def words_of(text: str) -> set[str]:
     return set(_WORD.findall(text))
-
-
-def text_of(file: File) -> str:
-    """Decode a file; empty for links and what holds no text."""
-    is_text = file.kind != "link" and b"\0" not in file.content
-    return file.content.decode(errors="replace") if is_text else ""
 
 
 def file_kind(path: str) -> FileKind:
@@ -240,33 +234,3 @@ def kind_of_work(prompt: str) -> str:
         if found:
             return min(found)[1]
     return "other"
-
-
-# Commands of tests
-
-_TEST_PROGRAM = re.compile(
-    r"\b(pytest|python3? -m (?:pytest|unittest)|tox|nox|go test|cargo test|npm (?:run )?test|"
-    r"yarn (?:run )?test|pnpm (?:run )?test|make (?:test|check)|mvn .*test|gradlew? .*test|"
-    r"ctest|rake test|rspec|phpunit|dotnet test)\b"
-)
-_CI_PREFIX = re.compile(r"^\s*(?:- )?(?:run|script|command):\s*[|>]?-?\s*|^\s*-\s+")
-_CI_FILE = re.compile(
-    r"\.github/workflows/.*|\.circleci/.*|\.gitlab-ci\.yml|\.travis\.yml|azure-pipelines\.yml"
-)
-
-
-def session_command(lines: Iterable[str]) -> str | None:
-    """Find the last command of tests among commands that a session ran."""
-    found = [line.strip() for line in lines if "\n" not in line and _TEST_PROGRAM.search(line)]
-    return found[-1] if found else None
-
-
-def ci_command(tree: Iterable[File]) -> str | None:
-    """Find the first command of tests that the project's CI files name."""
-    for file in tree:
-        if _CI_FILE.fullmatch(file.path):
-            for line in text_of(file).splitlines():
-                command = _CI_PREFIX.sub("", line).strip()
-                if _TEST_PROGRAM.match(command) and "{" not in command:
-                    return command
-    return None

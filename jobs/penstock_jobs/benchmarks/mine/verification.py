@@ -10,9 +10,9 @@ import msgspec
 from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore
 from penstock_jobs.benchmarks.environments.layers import Layer
 from penstock_jobs.benchmarks.lint import LintTask, score_copy
-from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, text_of
+from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
-from penstock_jobs.benchmarks.sandbox.sandbox_files import File
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, text_of
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 SCRIPT = Path(__file__).with_name("mined_check.py")

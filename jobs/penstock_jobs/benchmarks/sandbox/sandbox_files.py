@@ -32,6 +32,12 @@ class File(NamedTuple):
     kind: str = "file"  # file | program | link
 
 
+def text_of(file: File) -> str:
+    """Decode a file; empty for links and what holds no text."""
+    is_text = file.kind != "link" and b"\0" not in file.content
+    return file.content.decode(errors="replace") if is_text else ""
+
+
 class FolderLimits(NamedTuple):
     entries: int
     depth: int

@@ -1,0 +1,175 @@
+"""Trials: the recipes of a tree are tried one after another, until its own tests ran."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.core import toml_document
+from penstock.core.settings import MIB, Settings
+from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, attempt_once
+from penstock_jobs.benchmarks.environments.environment import Environment, EnvironmentFailed
+from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
+from penstock_jobs.benchmarks.environments.recipes import (
+    COMMANDS_MAX,
+    Recipe,
+    agent_recipe,
+    recipes_of,
+)
+from penstock_jobs.benchmarks.lint import LintTask, score_copy
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, FilePrint, named_places, prints_in
+from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, TaskFiles, TaskLimits, load_files
+from penstock_jobs.rewards.texts.languages import comment_start
+
+_LIMITS = TaskLimits(seconds=1_800, check_seconds=900, memory_mib=4_096, processes=512)
+#: The agent writes its commands to it.
+_COMMANDS = "environment.sh"
+#: Shorter files of code are the same in many projects.
+_COPY_BYTES_MIN = 500
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_RAN = re.compile(r"(?m)^Ran (\d+) tests?\b")
+_PASSED = re.compile(r"(?m)\b(\d+) pass(?:ed|ing)\b|^\W pass +(\d+)|^\s*--- PASS(): ")
+_FAILED = re.compile(
+    r"(?m)\b(\d+) (?:fail(?:ed|ing)|errors?)\b|^\W fail +(\d+)|^\s*--- FAIL(): "
+    r"|\b(?:failures|errors)=(\d+)"
+)
+_PROMPT = """\
+Find out how the tests of this repository are made runnable. They are run by
+
+    {tests}
+
+without a network. Write at most {most} commands for `sh` to {file} in this folder, each on a line.
+They are run once, before the tests, as root, in a copy of this folder, with package indexes as the
+only network. What they write outside of this folder, of homes and of /tmp stays for the tests.
+/opt/environment/bin comes first in PATH. Of the project itself nothing may be copied: install it in
+editable form, if at all. This was tried already:
+
+{tried}
+"""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The conditions of trials: where layers are kept, and an agent that may be asked."""
+
+    settings: Settings
+    agent: str | None = None
+    serving: str | None = None
+    visible: tuple[str, ...] = ()
+
+
+class Believed(NamedTuple):
+    source: str
+    #: With its digest.
+    environment: Environment
+    #: What its setup reads.
+    files: list[File]
+    passed: int = 0
+    failed: int = 0
+
+
+def try_recipes(trials: Trials, tree: Sequence[File]) -> Believed | None:
+    """Find the first recipe with which more tests pass than fail, without a network.
+
+    Returns None where the tree tells nothing. Raises EnvironmentFailed with all reasons."""
+    recipes, reasons = recipes_of(tree), list[str]()
+    reasons += [f"{source}: {why}" for source, why in recipes.unfit.items()]
+    for recipe in recipes.found:
+        try:
+            return _tried(trials, recipe, tree)
+        except EnvironmentFailed as error:
+            reasons.append(f"{recipe.source}: {error.facts['why']}")
+    if trials.agent is not None:
+        try:
+            return _tried(trials, _asked(trials, recipes.tests, tree, reasons), tree)
+        except EnvironmentFailed as error:
+            reasons.append(f"the agent: {error.facts['why']}")
+    if reasons:
+        raise EnvironmentFailed(why="\n".join(["nothing that was tried is believed.", *reasons]))
+    return None
+
+
+def prepare(trials: Trials, suite: Suite) -> Iterator[tuple[str, str | None]]:
+    """Find an environment for each task that has none and whose tree tells one, and write it into
+    its task.toml. Yields the tasks, and why there is none."""
+    for task in suite.tasks:
+        if task.environment is None and task.container is None:
+            try:
+                believed = try_recipes(trials, load_files(task).tree)
+            except EnvironmentFailed as error:
+                yield task.name, str(error)
+                continue
+            if believed is not None:
+                path = task.folder / "task.toml"
+                text = path.read_text("utf-8") if path.exists() else ""
+                told = toml_document.toml_text({"environment": asdict(believed.environment)})
+                path.write_text(f"{text.rstrip()}\n{told}", "utf-8")
+        yield task.name, None
+
+
+def counts_of(output: str) -> tuple[int, int]:
+    """Count tests that passed and that failed, as pytest, unittest, Node, Go and Cargo say it."""
+    plain = _COLOURS.sub("", output)
+    passed, failed = (
+        sum(int("".join(groups) or 1) for groups in each.findall(plain))
+        for each in (_PASSED, _FAILED)
+    )
+    ran = sum(map(int, _RAN.findall(plain)))
+    return passed + (ran and ran - failed), failed
+
+
+def _tried(trials: Trials, recipe: Recipe, tree: Sequence[File]) -> Believed:
+    files = recipe.environment.chosen(tree)
+    layer = make_layer(recipe.environment, files, trials.settings.data / ENVIRONMENTS)
+    if copied := _copied(layer, tree):
+        raise EnvironmentFailed(why=f"its setup copies {copied} of the tree")
+    task, conditions = _task(["sh", "-c", recipe.tests]), _conditions(trials)
+    work = LintTask(conditions, task, TaskFiles([*tree], []), [], layer)
+    said = score_copy(work, [*tree])
+    passed, failed = counts_of(said.output)
+    if passed <= failed:
+        last = said.output.strip()[-1_000:]
+        why = f"{recipe.tests!r}: {passed} tests pass, {failed} fail. {said.error or ''}\n{last}"
+        raise EnvironmentFailed(why=why)
+    environment = replace(recipe.environment, digest=layer.digest)
+    return Believed(recipe.source, environment, files, passed, failed)
+
+
+def _copied(layer: Layer, tree: Sequence[File]) -> str | None:
+    code = (each for each in tree if len(each.content) >= _COPY_BYTES_MIN)
+    own = {FilePrint.of(file).digest: file.path for file in code if comment_start(file.path)}
+    laid = (file.digest for file in prints_in(layer.folders[0]).values())
+    return next((own[digest] for digest in laid if digest in own), None)
+
+
+def _asked(trials: Trials, tests: str, tree: Sequence[File], tried: Sequence[str]) -> Recipe:
+    """Ask the agent for commands."""
+    told = {"tests": tests, "most": COMMANDS_MAX, "file": _COMMANDS, "tried": "\n".join(tried)}
+    task = _task(["cat", _COMMANDS], _PROMPT.format(**told))
+    conditions = replace(_conditions(trials), agent=trials.agent or "")
+    outcome, _ = attempt_once(AttemptTask(conditions, task, TaskFiles([*tree], []), 0))
+    commands = [line.strip() for line in outcome.output.splitlines() if line.strip()]
+    if outcome.result.score != 1 or not 0 < len(commands) <= COMMANDS_MAX:
+        why = outcome.result.error or f"{len(commands)} commands, and not 1 to {COMMANDS_MAX}"
+        raise EnvironmentFailed(why=why)
+    return agent_recipe(tests, commands)
+
+
+def _task(check: Sequence[str], prompt: str = "") -> BenchmarkTask:
+    none = Path("/")
+    how = _LIMITS, tuple(check), none, none, none
+    return BenchmarkTask("environment", prompt, (), "any", *how)
+
+
+def _conditions(trials: Trials) -> RunConditions:
+    shown = *named_places(trials.agent or ""), *trials.visible
+    return RunConditions(
+        agent="",
+        suite="environment",
+        checkpoint="",
+        serving=trials.serving,
+        views=PathRules((str(trials.settings.data),), shown),
+        output_bytes_max=4 * MIB,
+    )
