@@ -9,8 +9,17 @@ from markupsafe import Markup
 
 from penstock.core.clock import SECOND_US
 from penstock.core.endpoint import A, Endpoint, R, Request
-from penstock.doors.console.charts import Bar, Series, bar_chart, line_chart, share_bar
-from penstock.doors.console.figures import as_time, duration
+from penstock.doors.console.charts import (
+    WIDTH,
+    Bar,
+    Interval,
+    Series,
+    bar_chart,
+    interval_chart,
+    line_chart,
+    share_bar,
+)
+from penstock.doors.console.figures import as_time, duration, signed
 from penstock.doors.console.page import Content, PageList, Visitor, all_pages, page_sql
 from penstock.ingest.endpoints import READ_LEDGER, LedgerAnswer, LedgerRequest
 from penstock.lake.endpoints import seconds_until_stored
@@ -139,6 +148,12 @@ _WINDOWS: dict[Window, tuple[int, int]] = {
     "30d": (30 * 24 * _HOUR_S, 8 * _HOUR_S),
 }
 _STATES_MAX = 10
+_KINDS = ("checkpoint", "day")
+_MEASURES = {
+    "worth": "Worth",
+    "kept": "Code kept after 10 min",
+    "dissatisfied": "Users who came back dissatisfied",
+}
 _TONES = {
     "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
     "pending": "info",
@@ -158,8 +173,9 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
     now_us = visitor.clock.now_us()
     since_us = now_us - window_s * SECOND_US
     variables = {"since_us": str(since_us), "step_s": str(step_s)}
-    steps = _rows(visitor, "sessions_by_time.sql", "sessions", variables)
-    outcomes = _rows(visitor, "outcomes.sql", "outcomes", variables)
+    steps = _rows(visitor, "sessions_by_time.sql", {"sessions"}, variables)
+    outcomes = _rows(visitor, "outcomes.sql", {"outcomes", "sessions"}, variables)
+    states, measures = _rewards(visitor, outcomes, since_us)
     hour_us = _HOUR_S * SECOND_US
     ledger = _asked(visitor, READ_LEDGER, LedgerRequest(since=since_us // hour_us * hour_us))
     known = _asked(visitor, LIST_CHANNELS, ChannelsRequest(limit=20))
@@ -187,9 +203,11 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
         "outcomes_chart": share_bar(shares, title="Outcomes of sessions"),
         "worth": _worth(outcomes),
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
-        "states": _states(visitor, outcomes, since_us),
+        "states": states,
+        "without_outcome": sessions - sum(ended.values()),
+        "measures": measures,
         "channels": channels,
-        "changes": _rows(visitor, "changes.sql", "promotions", {}) if channels else [],
+        "changes": _rows(visitor, "changes.sql", {"promotions"}, {}) if channels else [],
         "sees_channels": known is not None,
         "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
     }
@@ -208,21 +226,30 @@ def _asked(visitor: Visitor, endpoint: Endpoint[R, A], request: R) -> A | None:
 
 
 def _rows(
-    visitor: Visitor, file: str, view: str, variables: dict[str, str]
+    visitor: Visitor, file: str, views: set[str], variables: dict[str, str]
 ) -> list[dict[str, Any]]:
-    return visitor.own_rows(page_sql("penstock_jobs.sessions", file), frozenset({view}), variables)
+    return visitor.own_rows(page_sql("penstock_jobs.sessions", file), frozenset(views), variables)
 
 
-def _states(
+def _rewards(
     visitor: Visitor, outcomes: Sequence[dict[str, Any]], since_us: int
-) -> list[tuple[str, dict[str, int], Markup]]:
+) -> tuple[list[tuple[str, dict[str, int], Markup]], dict[str, list[Markup]]]:
+    """Bars of the states of rewards, and charts of what matters most by checkpoint and day."""
     if not outcomes:
-        return []
+        return [], {}
     newest = max(outcomes, key=lambda row: row["computed_at"])
     variables = {"version": newest["version"], "since_us": str(since_us)}
     variables |= {"checkpoint": "", "project": ""}
-    [states] = visitor.own_answers(chosen_rewards(variables, "reward_states.sql"))
-    return state_bars(states)[:_STATES_MAX]
+    statements = ("reward_states.sql", "measure_groups.sql")
+    states, groups = visitor.own_answers(chosen_rewards(variables, *statements))
+    return state_bars(states)[:_STATES_MAX], {
+        title: [_measure_chart(title, kind, _of(groups, measure, kind)) for kind in _KINDS]
+        for measure, title in _MEASURES.items()
+    }
+
+
+def _of(groups: Sequence[dict[str, Any]], measure: str, kind: str) -> list[dict[str, Any]]:
+    return [row for row in groups if (row["measure"], row["kind"]) == (measure, kind)]
 
 
 def _with_page(notice: Notice) -> tuple[Notice, bool]:
@@ -245,6 +272,23 @@ def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
 
 
 # Charts
+
+
+def _measure_chart(title: str, kind: str, rows: Sequence[dict[str, Any]]) -> Markup:
+    """Means with 95 % intervals. A mean of one session has none."""
+    marks = []
+    for row in rows:
+        ends = (
+            (None, None)
+            if row["half"] is None
+            else (row["mean"] - row["half"], row["mean"] + row["half"])
+        )
+        note = f"{row['sessions']} sessions"
+        marks.append(Interval(row["label"], ends[0], row["mean"], ends[1], note=note))
+    about = "Means of sessions with 95 % intervals."
+    return interval_chart(
+        marks, title=f"{title} by {kind}", description=about, value_format=signed, width=WIDTH
+    )
 
 
 def _sessions_chart(

@@ -12,6 +12,32 @@ def test_the_overview_is_accessible_in_both_schemes_and_fits_a_phone(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_the_same_number_is_the_same_everywhere(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, "read")
+    figures = page.get_by_role("region", name="Figures")
+    sessions = int(figures.locator(".stat dd").first.inner_text())
+    counts = figures.locator(".outcomes td.num:nth-child(2)").all_inner_texts()
+    assert sum(map(int, counts)) == sessions
+    link = figures.locator(".outcomes a").first
+    shown = int(link.inner_text())
+    link.click()
+    page.wait_for_url("**/sessions?*outcome=*")
+    assert page.locator("table.sessions tbody a.opening").count() == min(shown, 50)
+
+
+def test_the_overview_shows_worth_kept_code_and_dissatisfaction(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, "read")
+    rates = page.get_by_role("region", name="Rates")
+    for title in ("Worth", "Code kept after 10 min", "Users who came back dissatisfied"):
+        for kind in ("checkpoint", "day"):
+            chart = rates.get_by_role("img", name=f"{title} by {kind}")
+            assert chart.locator("circle").count() > 0, (title, kind)
+
+
 def test_signing_out_ends_the_session(console_service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(console_service)
     page.get_by_role("button", name="Sign out").click()

@@ -6,7 +6,9 @@ select outcome, count(*) as sessions, avg(value) as worth, max(computed_at) as c
 from (
     select session_id, outcome, value, computed_at, definition_version from outcomes
     where superseded_at is null and definition <> 'survival'
-      and last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))
+      and session_id in (
+          select session_id from sessions
+          where last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint)))
     qualify row_number() over (partition by session_id order by computed_at desc) = 1
 )
 group by outcome
