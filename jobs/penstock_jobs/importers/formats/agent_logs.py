@@ -14,18 +14,17 @@ Grok Build: `ID/chat_history.jsonl`, without times and tokens. An answer's reaso
 goose, before its database: the first row has the session's facts.
 
 Logs of the Agent Client Protocol, which editors speak with many agents. Texts come in pieces, calls
-of tools with updates, and messages may stand inside other objects, beside their time.
+of tools with updates, and messages may stand inside other objects, beside their time. A log is read
+as the session of its first message.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from penstock.events.messages import plain, text_of, usage_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edits import FileEdit
 from penstock_jobs.importers.fields import Row
-from penstock_jobs.importers.importer import ImportedEvent
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.transcript import RowDraft, RowsImporter, tool_call, usage_beside
@@ -345,7 +344,12 @@ class _AcpSession(RowDraft):
         update, result = _acp_update(message), fields.mapping(message, "result")
         kind = str(update.get("sessionUpdate") or message.get("method"))
         self.at(fields.first(row, "ts", "time"))
-        if kind == "session/prompt":
+        named = fields.at(message, "params", "sessionId") or message.get("sessionId")
+        if named and not self.made:
+            self.session_id = str(named)
+        if named not in (None, self.session_id):
+            self.notes.skip("message of another session", key)
+        elif kind == "session/prompt":
             self.end()
             self._asked = text_of(fields.at(message, "params", "prompt"))
             self.add_prompt(self._asked, key)
@@ -412,27 +416,6 @@ class AcpImporter(RowsImporter):
         return any("sessionUpdate" in each for each in known) and not (
             candidate.beside("chat_history.jsonl").exists()
         )
-
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        sessions: dict[str, RowDraft] = {}
-        asked: dict[object, str] = {}
-        for number, row in source.rows(notes):
-            message = _acp_message(row)
-            named = fields.at(message, "params", "sessionId") or message.get("sessionId")
-            name = str(named or asked.pop(str(message.get("id")), ""))
-            if not name:
-                kind = message.get("method") or "an answer"
-                notes.skip(f"message of the protocol: {kind}", f"line {number}")
-                continue
-            if message.get("method") == "session/prompt":
-                asked[str(message.get("id"))] = name
-            if name not in sessions:
-                sessions[name] = _AcpSession(name, self.name, source.changed_us(), notes)
-            sessions[name].at(row.get("timestamp"))
-            sessions[name].take(row, f"line-{number}")
-        for session in sessions.values():
-            session.end()
-            yield from session.finished()
 
 
 IMPORTERS = (

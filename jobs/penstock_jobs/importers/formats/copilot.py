@@ -20,7 +20,13 @@ from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, tool_call
+from penstock_jobs.importers.transcript import (
+    RowDraft,
+    RowsImporter,
+    SessionDraft,
+    is_unfinished,
+    tool_call,
+)
 
 _INITIAL, _SET, _PUSH, _DELETE = range(4)
 _LOG = re.compile(rb'\s*\{"kind":\s*0,\s*"v":\s*\{')
@@ -264,37 +270,22 @@ _TOLD: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 }  # fmt: skip
 
 
-class CopilotCliImporter(Importer):
-    name = "copilot-cli"
-    homes = ("~/.copilot/session-state",)
-
-    def recognises(self, candidate: Candidate) -> bool:
-        return any(map(_is_event, candidate.first_rows))
-
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        run = _ClientRun(source.parent_name, "copilot-cli", source.changed_us(), notes)
-        for number, row in source.rows(notes):
-            if _is_event(row):
-                run.take(row)
-            else:
-                notes.skip("line that is not an event", f"line {number}")
-        yield from run.finished()
-
-
 def _is_event(row: Row) -> bool:
     kind = row.get("type")
     named = isinstance(kind, str) and kind.startswith(_TYPES)
     return named and isinstance(row.get("data"), dict) and "id" in row and "timestamp" in row
 
 
-class _ClientRun(SessionDraft):
+class _ClientRun(RowDraft):
     _last_prompt: tuple[object, str] | None = None
     _thinking: str | None = None
     _tells_completions = False
 
-    def take(self, row: Row) -> None:
-        kind, key, data = str(row["type"]), str(row["id"]), row["data"]
-        self.at(row.get("timestamp"))
+    def take(self, row: dict[str, Any], key: str) -> None:
+        if not _is_event(row):
+            self.notes.skip("line that is not an event", key)
+            return
+        kind, data = str(row["type"]), row["data"]
         match kind:
             case "session.start":
                 self._begin(data)
@@ -384,6 +375,20 @@ class _ClientRun(SessionDraft):
                 self.add("x_run_usage", usage | {"model": model}, f"{key}:{model}")
         changes = fields.mapping(data, "codeChanges")
         self.add("x_shutdown", {"kind": data.get("shutdownType"), "changes": changes}, key)
+
+
+class CopilotCliImporter(RowsImporter):
+    name = "copilot-cli"
+    homes = ("~/.copilot/session-state",)
+    draft_type = _ClientRun
+
+    def recognises(self, candidate: Candidate) -> bool:
+        return any(map(_is_event, candidate.first_rows))
+
+    def draft(self, source: Source, notes: Notes) -> RowDraft:
+        draft = super().draft(source, notes)
+        draft.session_id = source.parent_name
+        return draft
 
 
 IMPORTERS = VsCodeChatImporter(), CopilotCliImporter()
