@@ -91,19 +91,6 @@ def test_made_once_for_all_that_makes_it(isolation: None, tmp_path: Path) -> Non
     assert made(tmp_path, UUID, files=(one,), digest=first.digest) == first
 
 
-def test_environments_over_one_share_its_layer(isolation: None, tmp_path: Path) -> None:
-    below = Environment((UUID,), variables=("KIND=low", "A=1"))
-    ask = 'test "$KIND$A" = high1 && cat /environment/id'
-    one = made(tmp_path, f"{ask} > /environment/one", below=below, variables=("KIND=high",))
-    other = made(tmp_path, f"{ask} && rm /environment/id", below=below, variables=("KIND=high",))
-    assert one.folders[1:] == other.folders[1:]
-    assert one.variables == ("KIND=low", "A=1", "KIND=high")
-    top, under = (Path(folder, "environment") for folder in one.folders)
-    assert (top / "one").read_text() == (under / "id").read_text()
-    with pytest.raises(ValueError, match="either an image or"):
-        Environment(("true",), below=Environment(("true",), files=("lock",)))
-
-
 def test_killed_in_the_middle_of_setup(isolation: None, tmp_path: Path) -> None:
     begun = "/penstock/cache/begun"
     setup = f"mkdir /environment; test -e {begun} || {{ touch {begun}; sleep 600; }}"

@@ -32,12 +32,9 @@ TOML = """
     [network]
     allow = ["packages.example:443"]
     [environment]
-    setup = ["echo $KIND > /opt/made", "test -e question.txt -a $UNDER = 1 -a -e /opt/under"]
+    setup = ["echo $KIND > /opt/made", "test -e question.txt"]
     files = ["question.txt"]
     variables = ["KIND=a \\"b\\"", "PATH=/opt/x:$PATH"]
-    [environment.below]
-    setup = ["touch /opt/under"]
-    variables = ["UNDER=1"]
     [check]
     command = ["python3", "check.py"]
 """

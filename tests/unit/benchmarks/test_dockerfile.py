@@ -46,15 +46,6 @@ CMD ["bash"]
     ]
 
 
-def test_what_comes_before_the_first_file() -> None:
-    """It is the same for many tasks, which share its layer."""
-    first = "FROM debian:12\nENV A=1\nRUN true\n"
-    assert read_dockerfile(first).fileless is None
-    build = read_dockerfile(f"{first}COPY a /a\nENV B=2\nRUN false\nCOPY b /b")
-    assert build.fileless == (["cd /\nexec /bin/sh -c true"], {"A": "1"})
-    assert len(build.commands) == 4
-
-
 def test_hosts_that_a_task_cannot_do_without() -> None:
     files = {
         "Dockerfile": b"# curl https://no.example\nRUN apt-get update && \\\n"

@@ -80,7 +80,5 @@ class AuditModel:
         raise llm_judge.ModelFailure("unreadable_answer", "it quotes nothing that was shown")
 
     def _texts(self, step: Step) -> dict[str, str]:
-        texts = {"text": step.text, "before": step.before, "after": step.after}
-        texts["output"] = step.shown
-        most = self._chars_max // _STEPS
-        return {name: llm_judge.bounded(text, most) for name, text in texts.items() if text}
+        most, names = self._chars_max // _STEPS, ("text", "before", "after", "output")
+        return {name: llm_judge.bounded(getattr(step, name) or "", most) for name in names}

@@ -37,8 +37,6 @@ class Environment:
     variables: tuple[str, ...] = ()
     #: An OCI image with its digest, instead of the machine's files.
     image: str | None = None
-    #: What lies under it, without files: all environments that name it share its layer.
-    below: "Environment | None" = None
     #: The digest that the environment has to have.
     digest: str | None = None
     seconds: Positive = 1_800
@@ -50,8 +48,6 @@ class Environment:
             raise ValueError("it needs setup, a list of commands, or an image")
         if self.image is not None and not _IMAGE.fullmatch(self.image):
             raise ValueError(f"image is {self.image!r}, which names no digest (NAME@sha256:…)")
-        if self.below is not None and (self.image is not None or self.below.files):
-            raise ValueError("below it is either an image or an environment without files")
         if self.digest is not None and not _DIGEST.fullmatch(self.digest):
             raise ValueError(f"digest is {self.digest!r}, not sha256: and 64 hexadecimal digits")
         for text in self.variables:

@@ -71,26 +71,23 @@ def make_layer(environment: Environment, files: Sequence[File], folder: Path) ->
     if environment.digest not in (None, digest):
         why = f"its digest is {digest}, not {environment.digest}: its commands or files changed"
         raise InvalidInput(what="The environment", why=f"{why}, or this machine's packages")
-    under = make_layer(environment.below, [], folder) if environment.below else None
-    below, variables = (under.folders, under.variables) if under else ((), ())
-    whole = environment.image is not None or (under is not None and under.whole)
-    variables += environment.variables
+    below: list[str] = []
     content = ""
     if (image := environment.image) is not None:
         facts: dict[str, object] = {"image": image}
         of_image = digest_of(facts), folder, facts
         content = _kept(*of_image, lambda place: images.unpack(image, place))
-        below = (str(_place(folder, of_image[0]) / "files"),)
+        below = [str(_place(folder, of_image[0]) / "files")]
     if environment.setup:
-        sandbox_root = SandboxRoot(below, writable=True, whole=whole)
-        how = replace(environment, variables=variables)
+        sandbox_root = SandboxRoot(below, writable=True, whole=bool(below))
 
         def make(place: Path) -> None:
-            _run_setup(how, files, replace(sandbox_root, kept=str(place)), folder)
+            _run_setup(environment, files, replace(sandbox_root, kept=str(place)), folder)
 
         content = _kept(digest, folder, made_by, make)
-        below = (str(_place(folder, digest) / "files"), *below)
-    return Layer(digest, content, below, variables, whole)
+        below = [str(_place(folder, digest) / "files"), *below]
+    whole = environment.image is not None
+    return Layer(digest, content, tuple(below), environment.variables, whole)
 
 
 def _place(folder: Path, digest: str) -> Path:

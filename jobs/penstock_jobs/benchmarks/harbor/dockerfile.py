@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from posixpath import dirname, join, normpath
 
@@ -30,8 +30,6 @@ class Build:
     commands: list[str] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     workdir: str = "/"
-    #: The first commands and variables, before a file of the context is read.
-    fileless: tuple[Sequence[str], Mapping[str, str]] | None = None
     _arguments: dict[str, str] = field(default_factory=dict)
 
     def _words(self, rest: str) -> list[str]:
@@ -83,7 +81,6 @@ class Build:
             flag, _, rest = rest.partition(" ")
             if flag not in ("--link", *(f"--chown={name}" for name in _ROOT)):
                 raise ValueError(f"{flag} cannot be done here")
-        self.fileless = self.fileless or ([*self.commands], {**self.variables})
         *words, target = self._words(rest)
         place = normpath(join(self.workdir, target))
         into = len(words) > 1 or target.endswith(("/", ".")) or place == "/"

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from shlex import join, quote
@@ -10,7 +9,6 @@ from typing import Any
 
 from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import toml_text
-from penstock_jobs.benchmarks.environments.environment import Environment
 from penstock_jobs.benchmarks.sandbox.network import split
 from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, write_folder
 from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files, load_solutions
@@ -51,16 +49,9 @@ def _problem(task: BenchmarkTask) -> str | None:
         "its check passes without an edit, which no task of Harbor may do": task.expect != "edit",
         "its check reads the agent's report, and agents write none there": task.solution_report,
         "its check asks a model, which no verifier reaches": task.judged,
-        "its environment is an image": any(each.image for each in _parts(task.environment)),
+        "its environment is an image": task.environment and task.environment.image,
     }
     return next((problem for problem, found in problems.items() if found), None)
-
-
-def _parts(environment: Environment | None) -> Iterator[Environment]:
-    """An environment, after those that it lies over."""
-    if environment is not None:
-        yield from _parts(environment.below)
-        yield environment
 
 
 def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
@@ -81,12 +72,11 @@ def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
     if environment:
         described["environment"] |= {"build_timeout_sec": environment.seconds}
     lines = [f"FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim"]
-    for part in _parts(environment):
-        pairs = [text.partition("=") for text in part.variables]
+    if environment:
+        pairs = [text.partition("=") for text in environment.variables]
         lines += [f"ENV {name}={json.dumps(value)}" for name, _, value in pairs]
-        given = part is environment and files.setup
-        lines += ["WORKDIR /opt/setup", *(["COPY setup/ ./"] if given else [])]
-        lines += [f"RUN {json.dumps(['sh', '-ec', each])}" for each in part.setup]
+        lines += ["WORKDIR /opt/setup", *(["COPY setup/ ./"] if files.setup else [])]
+        lines += [f"RUN {json.dumps(['sh', '-ec', each])}" for each in environment.setup]
     lines += ["WORKDIR /app", "COPY tree/ ./"]
     paths = {file.path for file in files.check}
     words = list(task.check or ())

@@ -179,20 +179,13 @@ def read_task(folder: Path) -> HarborTask:
         raise CannotBeMade(why="it is an image without a Dockerfile")
     build = read_dockerfile(toml_document.read_text(place / "Dockerfile"))
     commands, variables = stand_in(build.image)
-    workdir, seconds = made.workdir or build.workdir, math.ceil(made.build_timeout_sec)
-    first, known = build.fileless or ((), {})
-    below = None
-    if first:  # tasks of one hand begin alike
-        commands = (*commands, *first)
-        named = Network().addresses([File("", "\n".join(commands).encode())])
-        below = Environment(commands, (), named, _pairs({**variables, **known}), seconds=seconds)
-        commands = ()
+    workdir = made.workdir or build.workdir
+    variables |= build.variables | _resolved(made.env)
     environment = Environment(
-        setup=(*commands, *build.commands[len(first) :], f"mkdir -p '{workdir}'"),
+        setup=(*commands, *build.commands, f"mkdir -p '{workdir}'"),
         network=Network().addresses(read_folder(str(place))),
-        variables=_pairs(variables | build.variables | _resolved(made.env)),
-        below=below,
-        seconds=seconds,
+        variables=_pairs(variables),
+        seconds=math.ceil(made.build_timeout_sec),
     )
     tags = tuple(map(str, task.metadata.get("tags", ())))
     memory_mib = made.memory_mb or _megabytes(made.memory) or _MEMORY_MB

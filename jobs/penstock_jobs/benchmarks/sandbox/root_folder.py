@@ -298,17 +298,13 @@ def make_whiteouts(place: str, paths: Iterable[str]) -> None:
 
 
 def _copy_entry(entry: os.DirEntry[str], place: str) -> None:
-    """Make a link, an empty folder, or a file that is no larger than settings are."""
+    """Copy a link, a file that is no larger than settings are, or a folder without its content."""
     facts = entry.stat(follow_symlinks=False)
-    if entry.is_symlink():
-        os.symlink(os.readlink(entry.path), place)
-    elif entry.is_dir():
+    if entry.is_dir(follow_symlinks=False):
         os.mkdir(place)
-        shutil.copystat(entry.path, place)
-    elif entry.is_file() and facts.st_size <= _SETTINGS_BYTES_MAX:
-        shutil.copy2(entry.path, place)
-    else:
-        return
+    elif facts.st_size <= _SETTINGS_BYTES_MAX:
+        shutil.copyfile(entry.path, place, follow_symlinks=False)
+    shutil.copystat(entry.path, place, follow_symlinks=False)
     os.chown(place, facts.st_uid, facts.st_gid, follow_symlinks=False)
 
 
