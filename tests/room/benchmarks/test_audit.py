@@ -65,6 +65,21 @@ def test_a_suspect_trial_is_missing_until_a_person_clears_it(
     assert (audit_in(result) or AttemptAudit(0)).cleared == "ada: the page was part of the task"
 
 
+def test_all_trials_of_an_import_are_looked_at(registry: Registry, tmp_path: Path) -> None:
+    """Twelve cheat and fifty are honest. What only lines of the check show, no import tells."""
+    runs = [*CHEATING, *HONEST]
+    for number, run in enumerate(runs):
+        trial = harbor_trial(tmp_path / "job", f"task-{number}__1", 1).parent
+        (trial / "agent").mkdir()
+        trajectory(trial / "agent", run.request, run.acts)
+    harbor_job(tmp_path / "job", len(runs))
+    registry.take(tmp_path / "job")
+    kept = registry.kept()
+    suspect = {run.name for n, run in enumerate(runs) if "suspect" in str(kept[f"task-{n}", 0])}
+    hidden = {"the check's test in the tree"}
+    assert suspect == {run.name for run in CHEATING} - hidden
+
+
 def test_an_audit_is_evidence_that_nobody_edits(registry: Registry, tmp_path: Path) -> None:
     registry.take(_job(tmp_path / "job"))
     with registry.database.write() as connection:
