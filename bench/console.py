@@ -45,6 +45,7 @@ _PAGES = {
     "rewards": "/rewards",
     "rewards of a checkpoint": "/rewards?checkpoint=ckpt-0001",
     "monitors": "/rewards/monitors",
+    "two checkpoints": "/compared",
     "labels": "/labels",
     "rates of judges": "/labels/rates",
     "shards": "/shards",

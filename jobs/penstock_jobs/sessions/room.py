@@ -26,6 +26,7 @@ ROOM = Room(
         "penstock_jobs.sessions.survival.endpoints:ENDPOINTS",
     ),
     pages=items(
+        "penstock_jobs.sessions.comparison_page:PAGES",
         "penstock_jobs.sessions.overview:PAGES",
         "penstock_jobs.sessions.pages:PAGES",
         "penstock_jobs.sessions.survival.page:PAGES",

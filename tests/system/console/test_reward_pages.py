@@ -7,6 +7,7 @@ import pytest
 from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
+from tests.support.checkpoint_factory import add, add_scores
 from tests.support.console_fixtures import (
     ConsoleService,
     SignIn,
@@ -16,10 +17,13 @@ from tests.support.console_fixtures import (
 )
 from tests.support.lakes import HandLake
 
+PAIR = ("ckpt-0012", "ckpt-0013")
 PATHS = ("/rewards", "/rewards/monitors", "/rewards/comparison?before=default&after=comparing")
 
 
 def _fill(hand: HandLake) -> None:
+    add(hand.lake.database, *PAIR)
+    add_scores(hand.lake.database, dict(zip(PAIR, (0.4, 0.6), strict=True)))
     run(hand.lake, InlineExecutor(), RunRequest(find_definition("comparing")))
 
 
@@ -70,6 +74,23 @@ def test_two_definitions_are_compared_on_the_same_sessions(
     assert page.locator("svg.chart").count() == 1
     rows = page.get_by_role("region", name="Rewards by both definitions").locator("tbody tr")
     assert rows.count() > 0
+
+
+def test_two_checkpoints_are_compared_side_by_side(
+    service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(service, "read")
+    page.goto("/compared?before={}&after={}".format(*PAIR))
+    page.get_by_text("0.400 → 0.600").wait_for()
+    assert page.locator("svg.chart").count() >= 1
+    table = page.get_by_role("region", name="Worth and costs")
+    assert table.locator("thead th").all_inner_texts()[1:] == [*PAIR]
+    assert "Completion tokens" in table.inner_text()
+    assert page.locator("li a[href^='/sessions/']").count() > 0
+    assert_accessible(page)
+    assert_not_hacked(page)
+    page.get_by_role("link", name="Swap sides").click()
+    page.get_by_text("0.600 → 0.400").wait_for()
 
 
 def test_rewards_are_for_readers(service: ConsoleService, sign_in: SignIn) -> None:

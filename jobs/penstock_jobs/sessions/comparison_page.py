@@ -1,0 +1,127 @@
+"""The page of two checkpoints: benchmark, production, costs and example sessions side by side."""
+
+from functools import partial
+from typing import Any
+
+from penstock.core.endpoint import Request
+from penstock.core.errors import InvalidInput
+from penstock.doors.console.charts import Interval, interval_chart
+from penstock.doors.console.figures import share, signed
+from penstock.doors.console.page import Content, PageList, Visitor, page_sql
+from penstock_jobs.benchmarks.endpoints import COMPARE_RESULTS, ComparisonRequest
+from penstock_jobs.benchmarks.summary import CheckpointComparison
+from penstock_jobs.rewards.endpoints import (
+    LIST_DEFINITIONS,
+    SHOW_RATES,
+    DefinitionsRequest,
+    RatesAnswer,
+    RatesRequest,
+)
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS
+from penstock_jobs.sessions.session_page import ListedSession, SessionsRequest
+
+PAGES = PageList("penstock_jobs.sessions:pages/", reads_rows=True)
+_EXAMPLES = 5
+_score = partial(signed, digits=2)
+
+
+class CheckpointPair(Request):
+    """Two checkpoints; by default what serves and what served before. `since` is a time or age."""
+
+    before: str = ""
+    after: str = ""
+    since: str = ""
+
+
+@PAGES.page(
+    "/compared", "Compared", "compared.html.jinja", remembered=True, group="Release", place=3
+)
+def _compared(visitor: Visitor, asked: CheckpointPair) -> Content:
+    rates = _rates(visitor, asked)
+    if rates is None or rates.before is None or rates.after is None:
+        return {"rates": None}
+    pair = (rates.before, rates.after)
+    by_name = {each["checkpoint"]: each for each in rates.checkpoints}
+    costs = visitor.own_rows(
+        page_sql("penstock_jobs.sessions", "checkpoint_costs.sql"),
+        frozenset({"sessions"}),
+        {"before": pair[0], "after": pair[1]},
+    )
+    return {
+        "rates": rates,
+        "pair": pair,
+        "names": [name for name in by_name if name],
+        "suites": (suites := _suites(visitor, *pair)),
+        "suite_chart": _suite_chart(suites),
+        "rate_chart": _rate_chart(rates),
+        "sides": [by_name[name] for name in pair],
+        "costs": {row["checkpoint"]: row for row in costs},
+        "examples": [_examples(visitor, name, asked) for name in pair],
+    }
+
+
+def _rates(visitor: Visitor, asked: CheckpointPair) -> RatesAnswer | None:
+    known = visitor.call(LIST_DEFINITIONS, DefinitionsRequest()).definitions
+    if not known:
+        return None
+    chosen = next((each for each in known if each.name == "default"), known[0])
+    question = RatesRequest(
+        definition=chosen.version,
+        since=asked.since or None,
+        before=asked.before or None,
+        after=asked.after or None,
+    )
+    return visitor.call(SHOW_RATES, question)
+
+
+def _suites(visitor: Visitor, before: str, after: str) -> list[CheckpointComparison]:
+    """Compare at each suite that both have results of at common tasks."""
+    sql = page_sql("penstock_jobs.benchmarks", "suites.sql")
+    compared = []
+    for row in visitor.own_rows(sql, frozenset({"benchmark_scores"})):
+        question = ComparisonRequest(suite=row["suite"], before=before, after=after)
+        try:
+            compared.append(visitor.call(COMPARE_RESULTS, question))
+        except InvalidInput:
+            continue
+    return [each for each in compared if each.tasks]
+
+
+def _suite_chart(suites: list[CheckpointComparison]) -> object:
+    rows = [
+        Interval(
+            each.suite, each.lower, each.difference, each.upper, note=f"{len(each.tasks)} tasks"
+        )
+        for each in suites
+        if each.difference is not None
+    ]
+    about = "Differences of the means with 95 % intervals, and the number of tasks."
+    return interval_chart(rows, title="Benchmark", description=about, value_format=_score)
+
+
+def _rate_chart(rates: RatesAnswer) -> object:
+    rows = [
+        Interval(
+            change.rate.replace("_", " "),
+            change.low,
+            change.after - change.before,
+            change.high,
+            tone="bad" if change.verdict == "moved" else "",
+            note=f"{share(change.before)} → {share(change.after)}",
+        )
+        for change in rates.changes
+        if change.low is not None and change.before is not None and change.after is not None
+    ]
+    about = "Differences of rates of sessions with 99 % intervals."
+    return interval_chart(rows, title="Production", description=about, value_format=signed)
+
+
+def _examples(visitor: Visitor, checkpoint: str, asked: CheckpointPair) -> dict[str, Any]:
+    """The least and the most worth of a checkpoint's sessions."""
+
+    def listed(sort: Any) -> list[ListedSession]:
+        since = asked.since or None
+        chosen = SessionsRequest(checkpoint=checkpoint, since=since, sort=sort, limit=_EXAMPLES)
+        return visitor.call(LIST_SESSIONS, chosen).sessions
+
+    return {"checkpoint": checkpoint, "worst": listed("worst"), "best": listed("best")}
