@@ -1,6 +1,7 @@
 """`penstock suites`."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -68,10 +69,9 @@ def mine(
     from penstock_jobs.benchmarks.mine.mining import mine as mine_tasks
 
     shown = tuple(str(path.absolute()) for path in visible or [])
-    made = environment_named(environment, repository, Trials(lake.settings, agent, serving, shown))
-    if made is not None and made.passed:
-        say(f"The environment of {made.source}: {made.passed} tests pass, {made.failed} fail.")
-    how = MiningOptions(repository, suite, commits, limit, made, visible=shown)
+    trials = Trials(lake.settings, agent, serving, shown)
+    find = partial(environment_named, environment, repository, trials)
+    how = MiningOptions(repository, suite, commits, limit, find, visible=shown)
     with open_executor(lake.settings) as workers, progress_of("proposals") as follow:
         report = mine_tasks(lake, workers, how, tenant=tenant, follow=follow)
     yield report

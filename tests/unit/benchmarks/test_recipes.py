@@ -162,6 +162,7 @@ OUTPUTS = {
     "Tests:       1 failed, 12 passed, 13 total": (12, 1),
     "=== RUN TestA\n--- PASS: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\n": (1, 1),
     "test result: ok. 7 passed; 0 failed; 0 ignored": (7, 0),
+    "..F.sE    [  3%]\n...\n": (6, 2),
     "no tests ran in 0.01s": (0, 0),
 }
 

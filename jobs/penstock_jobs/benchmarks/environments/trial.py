@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.backends.terminal.output import say
 from penstock.core import toml_document
 from penstock.core.settings import MIB, Settings
 from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, attempt_once
@@ -18,7 +19,7 @@ from penstock_jobs.benchmarks.environments.recipes import (
     recipes_of,
 )
 from penstock_jobs.benchmarks.lint import LintTask, score_copy
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, FilePrint, named_places, prints_in
 from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, TaskFiles, TaskLimits, load_files
 from penstock_jobs.rewards.texts.languages import comment_start
@@ -29,6 +30,7 @@ _COMMANDS = "environment.sh"
 #: Shorter files of code are the same in many projects.
 _COPY_BYTES_MIN = 500
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_PROGRESS = re.compile(r"(?m)^([.FEsxX]{3,})(?: +\[ *\d+%\])?$")
 _RAN = re.compile(r"(?m)^Ran (\d+) tests?\b")
 _PASSED = re.compile(r"(?m)\b(\d+) pass(?:ed|ing)\b|^\W pass +(\d+)|^\s*--- PASS(): ")
 _FAILED = re.compile(
@@ -66,26 +68,19 @@ class Believed(NamedTuple):
     environment: Environment
     #: What its setup reads.
     files: list[File]
-    passed: int = 0
-    failed: int = 0
 
 
 def try_recipes(trials: Trials, tree: Sequence[File]) -> Believed | None:
     """Find the first recipe with which more tests pass than fail, without a network.
 
     Returns None where the tree tells nothing. Raises EnvironmentFailed with all reasons."""
-    recipes, reasons = recipes_of(tree), list[str]()
-    reasons += [f"{source}: {why}" for source, why in recipes.unfit.items()]
-    for recipe in recipes.found:
+    recipes = recipes_of(tree)
+    reasons = [f"{source}: {why}" for source, why in recipes.unfit.items()]
+    for recipe in (*recipes.found, *([None] if trials.agent else ())):
         try:
-            return _tried(trials, recipe, tree)
-        except EnvironmentFailed as error:
-            reasons.append(f"{recipe.source}: {error.facts['why']}")
-    if trials.agent is not None:
-        try:
-            return _tried(trials, _asked(trials, recipes.tests, tree, reasons), tree)
-        except EnvironmentFailed as error:
-            reasons.append(f"the agent: {error.facts['why']}")
+            return _tried(trials, recipe or _asked(trials, recipes.tests, tree, reasons), tree)
+        except (EnvironmentFailed, SandboxFailed) as error:
+            reasons.append(f"{recipe.source if recipe else 'the agent'}: {error.facts['why']}")
     if reasons:
         raise EnvironmentFailed(why="\n".join(["nothing that was tried is believed.", *reasons]))
     return None
@@ -116,6 +111,9 @@ def counts_of(output: str) -> tuple[int, int]:
         sum(int("".join(groups) or 1) for groups in each.findall(plain))
         for each in (_PASSED, _FAILED)
     )
+    for progress in _PROGRESS.findall(plain):  # of a run that was cut off it is all there is
+        passed += progress.count(".")
+        failed += progress.count("F") + progress.count("E")
     ran = sum(map(int, _RAN.findall(plain)))
     return passed + (ran and ran - failed), failed
 
@@ -134,7 +132,8 @@ def _tried(trials: Trials, recipe: Recipe, tree: Sequence[File]) -> Believed:
         why = f"{recipe.tests!r}: {passed} tests pass, {failed} fail. {said.error or ''}\n{last}"
         raise EnvironmentFailed(why=why)
     environment = replace(recipe.environment, digest=layer.digest)
-    return Believed(recipe.source, environment, files, passed, failed)
+    say(f"The environment of {recipe.source}: {passed} tests pass, {failed} fail.")
+    return Believed(recipe.source, environment, files)
 
 
 def _copied(layer: Layer, tree: Sequence[File]) -> str | None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,7 @@ from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.attempt import RunConditions
 from penstock_jobs.benchmarks.environments.environment import Environment
-from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, make_layer
+from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
 from penstock_jobs.benchmarks.environments.trial import Believed, Trials, try_recipes
 from penstock_jobs.benchmarks.mine import proposals
 from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates
@@ -30,6 +31,7 @@ from penstock_jobs.benchmarks.mine.verification import (
 )
 from penstock_jobs.benchmarks.run import judge_variables
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 
 _NO_TEST = Finding("no_test", "no test, no command of a test, and no model (PENSTOCK_JUDGE_URL)")
 
@@ -42,7 +44,8 @@ class MiningOptions:
     commits: str = "HEAD"
     #: Tasks that are proposed at most.
     limit: int = 1_000_000
-    environment: Believed | None = None
+    #: Asked once a candidate is verified: to find one takes a while.
+    environment: Callable[[], Believed | None] = lambda: None
     isolated: bool = True
     visible: tuple[str, ...] = ()
 
@@ -91,7 +94,6 @@ class _Mining:
             output_bytes_max=4 * MIB,  # the names of all tests
         )
         self.report = MiningReport()
-        self._environment: Environment | None = None
         known = proposals.proposals_of(lake.database, *self._place)
         #: By the digests in their names: another clone may have another name.
         self._known = {each.task.rpartition("-")[2] for each in known}
@@ -100,13 +102,8 @@ class _Mining:
 
     def works(self) -> Iterator[VerifyTask]:
         """Yield what to verify, and keep what a rule leaves out."""
-        options, layer = self._options, None
+        options = self._options
         commits = commit_candidates(self._history.commits(options.commits))
-        if (told := options.environment) is not None:
-            layers = self._lake.settings.data / ENVIRONMENTS
-            layer = make_layer(told.environment, told.files, layers)
-            # Each task has the files beside it: its tree has others.
-            self._environment = replace(told.environment, files=(), digest=layer.digest)
         sessions = session_candidates(self._lake, self._place[0], self._history)
         for found in chain(sessions, commits):
             if self.report.proposed >= options.limit:
@@ -121,9 +118,19 @@ class _Mining:
                 plan = rubric_plan(change)
             if broken is None and plan is not None:
                 self._settled.add(found.settled)
-                yield VerifyTask(task, candidate, self._conditions, change, plan, layer)
+                yield VerifyTask(task, candidate, self._conditions, change, plan, self._made[0])
             else:
                 self.keep(candidate, Verification(broken or _NO_TEST), change)
+
+    @cached_property
+    def _made(self) -> tuple[Layer | None, Environment | None, list[File]]:
+        if (found := self._options.environment()) is None:
+            return None, None, []
+        layers = self._lake.settings.data / ENVIRONMENTS
+        layer = make_layer(found.environment, found.files, layers)
+        # Each task has the files beside it: its tree has others.
+        told = replace(found.environment, files=(), digest=layer.digest)
+        return layer, told, found.files
 
     def _name(self, candidate: Candidate) -> str:
         key = f"{self._history.root}\0{candidate.settled}\0{candidate.session or ''}"
@@ -139,10 +146,9 @@ class _Mining:
             facts["rule"], why = ended.finding
             self.report.left_out[facts["rule"]] += 1
         elif ended.plan is not None:
-            state, told = "proposed", self._environment
+            state, (_, told, setup) = "proposed", self._made
             facts |= {"check": ended.plan.check, "tests": len(ended.plan.tests or ())}
             facts |= {"failing": ended.failing, "environment": told and asdict(told)}
-            setup = self._options.environment.files if self._options.environment else []
             files = proposals.ProposalFiles(change, ended.plan, ended.before, ended.after, setup)
             self.report.proposed += 1
         parts = state, why, candidate.session, candidate.prompt, facts
