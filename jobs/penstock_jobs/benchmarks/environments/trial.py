@@ -111,10 +111,10 @@ def counts_of(output: str) -> tuple[int, int]:
         sum(int("".join(groups) or 1) for groups in each.findall(plain))
         for each in (_PASSED, _FAILED)
     )
-    for progress in _PROGRESS.findall(plain):  # of a run that was cut off it is all there is
-        passed += progress.count(".")
-        failed += progress.count("F") + progress.count("E")
     ran = sum(map(int, _RAN.findall(plain)))
+    if not passed + failed + ran:  # it was cut off
+        progress = "".join(_PROGRESS.findall(plain))
+        return progress.count("."), progress.count("F") + progress.count("E")
     return passed + (ran and ran - failed), failed
 
 
