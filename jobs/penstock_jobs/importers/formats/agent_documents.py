@@ -17,8 +17,7 @@ from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.transcript import SessionDraft, usage_beside
 
-_THREAD = re.compile(rb'"id"\s*:\s*"T-')
-_MESSAGE = re.compile(rb'"(?:messageId|usageLedger|toolUseID)"\s*:|"messages"\s*:\s*\[\s*\]')
+_THREAD = re.compile(rb'\s*\{[^{}\[]{,2000}"id"\s*:\s*"T-')
 _AMP_USAGE = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
@@ -27,8 +26,7 @@ class AmpImporter(Importer):
     homes = ("$AMP_DATA_HOME/threads", "~/.local/share/amp/threads")
 
     def recognises(self, candidate: Candidate) -> bool:
-        begins = candidate.beginning
-        return not candidate.is_lines and bool(_THREAD.search(begins) and _MESSAGE.search(begins))
+        return bool(_THREAD.match(candidate.beginning)) and b'"messages"' in candidate.beginning
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         thread = source.json_object()
@@ -50,6 +48,7 @@ class AmpImporter(Importer):
 class _AmpThread(SessionDraft):
     def take(self, message: Row, entry: Row, key: str) -> None:
         role, content = message.get("role"), message.get("content")
+        self.at(fields.at(message, "meta", "sentAt"))
         if role == "assistant":
             usage, tokens = fields.mapping(message, "usage"), fields.mapping(entry, "tokens")
             self.at(usage.get("timestamp") or entry.get("timestamp"))
@@ -61,7 +60,6 @@ class _AmpThread(SessionDraft):
                 finish_reason=fields.at(message, "state", "stopReason"),
             )
             return
-        self.at(fields.at(message, "meta", "sentAt"))
         blocks = fields.rows(message, "content")
         results = [block for block in blocks if block.get("type") == "tool_result"]
         for at, block in enumerate(results):

@@ -88,7 +88,12 @@ class _PiSession(RowDraft):
 class PiImporter(RowsImporter):
     name = "pi"
     homes = ("$PI_CODING_AGENT_DIR/sessions", "~/.pi/agent/sessions")
-    draft_type, first_type, first_fields = _PiSession, "session", {"id", "cwd"}
+    draft_type = _PiSession
+
+    def recognises(self, candidate: Candidate) -> bool:
+        first = next(iter(candidate.first_rows), {})
+        named = first.get("type") == "session" and "id" in first and "harness" not in first
+        return named and bool(first.keys() & {"version", "cwd"})
 
 
 _DROID_USAGE = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheCreationTokens")
@@ -108,12 +113,13 @@ class _DroidSession(RowDraft):
             self.session_id = str(row["id"])
             self.begin(fields.text(row, "cwd"), title=row.get("title"))
         elif kind == "message":
-            content = fields.items(message, "content")
+            said = message.get("content")
+            content = [{"type": "text", "text": said}] if isinstance(said, str) else said or []
             told = [block for block in content if _REMINDER.match(text_of([block]))]
             if told:
                 self.add_context("client", text_of(told), f"{key}:client")
-            if said := [block for block in content if block not in told]:
-                self.add_message({"role": message.get("role"), "content": said}, key)
+            if rest := [block for block in content if block not in told]:
+                self.add_message(fields.without(message, "content") | {"content": rest}, key)
         elif kind == "compaction_state":
             self.add("compaction", {"summary": row.get("summaryText")}, key)
         else:

@@ -25,6 +25,7 @@ _BEGINS = re.compile(
 #: Marks of other formats that hold messages too.
 _OTHERS = re.compile(
     rb'"(?:mini_version|trajectory_format|messageId|modelInfo|tool_call_ids|message_type)"\s*:'
+    rb'|^\s*\{[^{}\[]{,2000}"id"\s*:\s*"T-'
 )
 _SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system", "tool": "tool",
               "user": "user", "assistant": "assistant", "observation": "tool"}  # fmt: skip
