@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock_jobs.sessions.survival.runs import Reports
 
 
-@command()
+@command(make="repositories")
 def survival(
     client: Client,
     repositories: Annotated[

@@ -185,17 +185,16 @@ def _sentence(whole: LineGroup, since: str) -> str:
     if not whole.lines:
         return "No session of an agent that edited files is here."
     age = f"in the last {since[:-1]} days" if since.endswith("d") else f"since {since}"
-    by_horizon = {share.horizon_s: share for share in whole.shares}
-    for horizon_s in (WEEK_S, DAY_S, FIRST_S):
-        share = by_horizon[horizon_s]
-        if share.low is not None and share.high is not None:
-            words = percent(share.low, share.high)
-            old = "" if share.lines == whole.lines else f" and that are {HORIZONS[horizon_s]} old"
-            return (
-                f"Of {share.lines:,} lines that agents wrote {age}{old},"
-                f" {words} stood after {HORIZONS[horizon_s]}."
-            )
-    return f"Agents wrote {whole.lines:,} lines {age}, and none is old enough to say what stands."
+    # The longest horizon up to a week at which half of the lines are known.
+    told = [share for share in whole.shares[2::-1] if share.low is not None]
+    if not told:
+        return f"Agents wrote {whole.lines:,} lines {age}, and none is old enough to say more."
+    share = next((share for share in told if 2 * share.unknown <= share.lines), told[0])
+    old = "" if not share.pending else f" and that are {HORIZONS[share.horizon_s]} old"
+    return (
+        f"Of {share.lines:,} lines that agents wrote {age}{old},"
+        f" {percent(share.low, share.high)} stood after {HORIZONS[share.horizon_s]}."
+    )
 
 
 def percent(low: float | None, high: float | None) -> str:
