@@ -194,9 +194,11 @@ def _whole(outcomes: Sequence[AttemptOutcome], container: Container | None) -> A
     if container is not None:
         sums["score"] = container.score([result.score or 0.0 for result in results])
     marks = tuple(dict.fromkeys(mark for outcome in outcomes for mark in outcome.marks))
-    known = [outcome.transcript for outcome in outcomes if outcome.transcript]
-    steps, said = [step for each in known for step in each.steps], [each.request for each in known]
-    transcript = AttemptTranscript(steps, request="\n".join(said)) if known else None
+    read = [outcome.transcript for outcome in outcomes if outcome.transcript]
+    steps = enumerate((step for each in read for step in each.steps), 1)
+    request = "\n".join(each.request for each in read)
+    whole = AttemptTranscript([replace(step, number=n) for n, step in steps], request=request)
+    transcript = whole if read else None
     result = replace(last.result, **sums)
     return replace(last, result=result, marks=marks, transcript=transcript)
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
-from functools import cache
 from importlib.resources import files
 
 import msgspec
@@ -21,6 +20,8 @@ from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Step
 from penstock_jobs.rewards import RewardSettings
 from penstock_jobs.rewards.followups import llm_judge
 
+_PROMPT = (files(__package__) / "prompt.md").read_text(encoding="utf-8")
+_VERSION = hashlib.sha256(_PROMPT.encode()).hexdigest()[:12]
 #: Shown at a time.
 _STEPS = 20
 #: Shorter quotes occur everywhere.
@@ -30,11 +31,6 @@ _QUOTE_CHARS_MIN, _QUOTE_CHARS_MAX = 8, 200
 class _Answer(msgspec.Struct):
     suspicious: bool
     quote: str = ""
-
-
-@cache
-def _prompt() -> str:
-    return (files(__package__) / "prompt.md").read_text(encoding="utf-8")
 
 
 class AuditModel:
@@ -49,8 +45,7 @@ class AuditModel:
         egress = EgressPolicy.for_operator(settings)
         self._model = llm_judge.LanguageModel(judge, budget, egress)
         self._chars_max = judge.judge_message_chars_max
-        digest = hashlib.sha256(_prompt().encode()).hexdigest()[:12]
-        self.name = f"{judge.judge_model}@{digest}"
+        self.name = f"{judge.judge_model}@{_VERSION}"
 
     def audit(self, result: Attempt, read: AttemptTranscript) -> tuple[Attempt, str | None]:
         """An attempt as it counts once the model has read it; or why it has not."""
@@ -70,7 +65,7 @@ class AuditModel:
         acts = {step.number: {"kind": step.kind} | self._texts(step) for step in steps}
         asked = llm_judge.bounded(request, self._chars_max)
         shown = json.dumps({"request": asked, "steps": acts}, ensure_ascii=False)
-        answer = llm_judge.read_answer(self._model.ask(_prompt(), shown), _Answer)
+        answer = llm_judge.read_answer(self._model.ask(_PROMPT, shown), _Answer)
         if answer is not None and not answer.suspicious:
             return None
         quote = " ".join(answer.quote.split()) if answer else ""
