@@ -220,6 +220,7 @@ def _worth_chart(kind: str, rows: list[Row]) -> Markup:
     return interval_chart(
         marks,
         title=f"Value of sessions by {kind}",
+        means=True,
         description="Median, p10 and p90.",
         value_format=_value,
         width=WIDTH,
@@ -390,6 +391,7 @@ def _effect(visitor: Visitor, request: EffectRequest) -> Content:
     chart = interval_chart(
         marks,
         title="Requests that left users dissatisfied",
+        means=True,
         description="With 95 % intervals. Stroke: the uncorrected judge.",
         value_format=share,
     )

@@ -287,7 +287,12 @@ def _measure_chart(title: str, kind: str, rows: Sequence[dict[str, Any]]) -> Mar
         marks.append(Interval(row["label"], ends[0], row["mean"], ends[1], note=note))
     about = "Means of sessions with 95 % intervals."
     return interval_chart(
-        marks, title=f"{title} by {kind}", description=about, value_format=signed, width=WIDTH
+        marks,
+        title=f"{title} by {kind}",
+        description=about,
+        value_format=signed,
+        width=WIDTH,
+        means=True,
     )
 
 

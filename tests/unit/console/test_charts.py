@@ -47,6 +47,16 @@ CHARTS = {
 }  # fmt: skip
 
 
+def test_the_axis_of_means_fits_them_and_that_of_differences_has_zero() -> None:
+    rows = [Interval("a", 0.62, 0.63, 0.64), Interval("b", 0.65, 0.66, 0.67)]
+    drawn = interval_chart(rows, title="t", means=True)
+    apart = [float(x) for x in re.findall(r'cx="([\d.]+)"', drawn)]
+    drawn = interval_chart(rows, title="t")
+    near = [float(x) for x in re.findall(r'cx="([\d.]+)"', drawn)]
+    assert apart[1] - apart[0] > 5 * (near[1] - near[0])
+    assert 'class="axis"' in drawn
+
+
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_is_well_formed_and_quotes_what_it_was_given(name: str) -> None:
     chart = CHARTS[name]

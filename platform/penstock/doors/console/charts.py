@@ -183,7 +183,9 @@ def interval_chart(
     description: str = "",
     value_format: Format = short,
     width: int = _WIDE,
+    means: bool = False,
 ) -> Markup:
+    """Intervals, one a row. An axis of `means` fits them, one of differences has zero."""
     if not rows:
         return _nothing(title, width)
     values = [
@@ -197,9 +199,12 @@ def interval_chart(
     start = max(map(len, labels)) * _CHAR_WIDTH + _TEXT_GAP
     end = width - max(_TEXT_GAP, max(map(len, notes)) * _CHAR_WIDTH) - _TEXT_GAP
     height = len(rows) * _ROW_HEIGHT + _BOTTOM + 4
-    across = rounded_scale(values or [0.0], start, end, zero=True)
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    far = low * high > 0 and high - low < min(abs(low), abs(high))
+    across = rounded_scale(values or [0.0], start, end, zero=not (means and far))
     parts = list(_x_labels(across, height, value_format, lines=True))
-    parts.append(_line("axis", across(0), across(0), 0, height - _BOTTOM))
+    if across.low <= 0 <= across.high:
+        parts.append(_line("axis", across(0), across(0), 0, height - _BOTTOM))
     for number, row in enumerate(rows):
         y = number * _ROW_HEIGHT + 16
         marks = [

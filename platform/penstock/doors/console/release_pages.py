@@ -84,6 +84,7 @@ def _show_checkpoint(visitor: Visitor, request: CheckpointRequest) -> Content:
     chart = interval_chart(
         [_interval_of(row) for row in scores if row["score"] is not None],
         title="Scores by suite",
+        means=True,
         description="Means over tasks, with 95 % intervals.",
         value_format=lambda value: f"{value:.2f}",
         width=WIDTH,
