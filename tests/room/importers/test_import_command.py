@@ -88,6 +88,9 @@ def test_discover_looks_where_agents_keep_their_sessions(
     monkeypatch.setenv("HOME", str(home / "new"))
     fresh = report("--discover", "--yes", "--data", str(home / "data"))
     assert fresh["formats"] == {}
+    (home / "new" / ".codeium" / "windsurf" / "cascade").mkdir(parents=True)
+    seen = penstock("import", "--discover", "--yes", "--data", str(home / "data"))
+    assert "Windsurf encrypts its conversations" in seen.stderr
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     nothing = penstock("import", "--discover", "--data", str(home / "data"))
     assert nothing.returncode == 2
