@@ -152,7 +152,9 @@ def recorded(tmp_path: Path) -> Path:
     both = WRITTEN + "a person's line with a thing to say\n"
     first = history.commit(BEGUN - 60, {"a.py": OLD})
     mine = history.commit(BEGUN + 600, {"a.py": both, "my b.ts": SCRAP}, parents=[first])
-    theirs = history.commit(BEGUN + HOUR, {"a.py": both, "d.go": GO}, parents=[mine])
+    # A branch with a copy of the same work, which was merged too.
+    copy = history.commit(BEGUN + 300, {"a.py": both}, branch="side", parents=[first])
+    theirs = history.commit(BEGUN + HOUR, {"a.py": both, "d.go": GO}, parents=[mine, copy])
     history.commit(BEGUN + 3 * DAY, {"a.py": CUT, "d.go": GO}, parents=[theirs])
     history.write()
     tip, was = (
@@ -162,8 +164,9 @@ def recorded(tmp_path: Path) -> Path:
     facts = f'"schema_version": "authorship/3.0.0", "prompts": {{}}, "sessions": {sessions}'
     note = f"a.py\n  {key}::t_0123456789abcd 2-3\n  h_31dce776f88375 6\n  {key}::t_1 4-5\n"
     note += f'"my b.ts"\n  {key}::t_2 1,2\n---\n{{{facts}}}\n'
-    git(history.directory, "-c", "user.name=a", "-c", "user.email=a@b", "notes", "--ref=ai", "add",
-        "-F", "-", was, given=note.encode())  # fmt: skip
+    for name in (was, git(history.directory, "rev-parse", "side").decode().strip()):
+        git(history.directory, "-c", "user.name=a", "-c", "user.email=a@b", "notes", "--ref=ai",
+            "add", "-F", "-", name, given=note.encode())  # fmt: skip
     ranges = [{"start_line": 1, "end_line": 1}]
     ranges.append({"start_line": 2, "end_line": 2, "contributor": {"type": "human"}})  # type: ignore[dict-item]
     talk = {"url": "https://example.org/talks/7", "ranges": ranges,

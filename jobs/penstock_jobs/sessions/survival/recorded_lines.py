@@ -68,6 +68,7 @@ def read_recorded(
     # What git-ai says of a commit, Agent Trace need not say again.
     noted = {record.commit for record in records if record.source == GIT_AI}
     records = [own for own in records if own.source == GIT_AI or own.commit not in noted]
+    records = _without_copies(repository, records, commits)
     known = _sessions_of(records, sessions.tools)
     pieces = _by_line_of_commits([own for own in records if own not in known], history)
     project = repository_name(repository)
@@ -94,6 +95,20 @@ def _records(repository: Repository, commits: Collection[str]) -> Iterator[Recor
     if file.is_file():
         for line in file.read_bytes().splitlines():
             yield from read_agent_trace(line)
+
+
+def _without_copies(
+    repository: Repository, records: Sequence[RecordedLines], commits: Mapping[str, Commit]
+) -> list[RecordedLines]:
+    """Keep the newest of equal claims: the copy of a commit on another branch has its note too."""
+    newest: dict[tuple[object, ...], RecordedLines] = {}
+    for record in sorted(records, key=lambda record: commits[record.commit].ts_us):
+        file = _changed(commits[record.commit], record.path)
+        if file is not None and file.blob:
+            lines = read_texts(repository, {file.blob}).texts.get(file.blob, "").splitlines()
+            said = tuple(lines[at - 1] for at in sorted(record.numbers) if at <= len(lines))
+            newest[record.conversation, record.path, said] = record
+    return list(newest.values())
 
 
 def _sessions_of(
