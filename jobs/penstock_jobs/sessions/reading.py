@@ -271,6 +271,8 @@ def _listed(
     places = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
     found = lake.query(places, tenant=tenant).table().to_pylist()
     ranks: dict[str, float] = {row["session_id"]: row["rank"] for row in found}
+    if not ranks:
+        return [], {}
     variables |= {"sessions": msgspec.json.encode(list(ranks)).decode()}
     query = OwnQuery(
         sql_of("list.sql").format(definition=asked.definition),
