@@ -22,11 +22,12 @@ from penstock.backends.terminal.output import (
     show_text,
     spinner_of,
 )
-from penstock.core.endpoint import Client
+from penstock.core.endpoint import Caller, Client
 from penstock.core.errors import Backlogged, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.client import LocalClient, open_client, service_url
 from penstock.lake.commands import asks, command
+from penstock.lake.lake import Lake
 from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.session_page import SessionPage
 
@@ -138,7 +139,7 @@ def export(
 @app.command()
 @command()
 def publish(
-    client: Client,
+    lake: Lake,
     query: Annotated[
         str, typer.Argument(metavar="SQL", help="Query for the session_id of the sessions.")
     ] = "SELECT session_id FROM sessions",
@@ -150,6 +151,7 @@ def publish(
     as_of: Annotated[
         str | None, typer.Option(help="Read the lake as of a snapshot or a time.")
     ] = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Write sessions as a data set for the Hugging Face Hub, with a card, for its trace viewer.
 
@@ -159,8 +161,7 @@ def publish(
     """
     from penstock_jobs.sessions.publication import publish_sessions
 
-    if not isinstance(client, LocalClient):
-        raise StoreNeeded(command="penstock sessions publish")
+    client = LocalClient(lake, Caller(tenant, options.actor(None), is_local=True))
     with spinner_of("writing"):
         report = publish_sessions(client, query, license_, out, as_of)
     yield report
