@@ -23,6 +23,7 @@ EXPECTED = {
     'penstock query "select session_id, ts': r"the streaming is broken(.|\n)*edit",
     "penstock ledger": r"s-1 +2\b",
     "penstock rewards show sample-reverted": r"sample-reverted|edit_persistence",
+    "penstock survival": r"Agents wrote \d+ lines in the last 90 days",
     "penstock shards verify": r"sha256:[0-9a-f]{64}|rows|samples",
     "penstock gate check careful": r"PASS(.|\n)*FAIL",
     "penstock channels history production": r"users complain",

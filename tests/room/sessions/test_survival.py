@@ -107,6 +107,15 @@ def test_lines_stand_between_what_is_known_and_what_may_be(data: Path) -> None:
     assert facts == ("scrap", "b.ts", False, 900)
 
 
+def test_without_a_clone_it_says_so(tmp_path: Path) -> None:
+    with hand_lake(tmp_path / "data") as lake:
+        lake.store(worked("elsewhere", "/nowhere", "d.go", "", "package nobody\n"))
+    shown = penstock("survival", "--data", str(tmp_path / "data")).stdout
+    assert shown.startswith("Agents wrote 1 lines in the last 90 days. No clone ")
+    assert "0 to 100 %" not in shown
+    assert "unknown" in shown
+
+
 def test_persons_are_named_where_they_allow_it(data: Path) -> None:
     assert "person" not in asked(data)["by"]
     assert penstock("consent", "set", "train", "--user", "ann", "--reason", "asked",

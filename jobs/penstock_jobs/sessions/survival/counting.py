@@ -189,6 +189,11 @@ def _sentence(whole: LineGroup, since: str) -> str:
     told = [share for share in whole.shares[2::-1] if share.low is not None]
     if not told:
         return f"Agents wrote {whole.lines:,} lines {age}, and none is old enough to say more."
+    if all(share.unknown == share.lines for share in told):
+        return (
+            f"Agents wrote {whole.lines:,} lines {age}. No clone of their repositories that was"
+            " read says what stands: name one."
+        )
     share = next((share for share in told if 2 * share.unknown <= share.lines), told[0])
     old = "" if not share.pending else f" and that are {HORIZONS[share.horizon_s]} old"
     return (
@@ -200,6 +205,8 @@ def _sentence(whole: LineGroup, since: str) -> str:
 def percent(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "–"
+    if (low, high) == (0.0, 1.0):
+        return "unknown"
     ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
     return f"{ends[0]} %" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} %"
 

@@ -4,7 +4,10 @@
 -- `chosen` says which are current, `decided` holds the decisions on consent.
 -- A person is named where a session, its user or its project allows training and nobody refused.
 with fates as (
-    select session_id, target_id, horizon_s, state, reason, stored_rewards.value, weight
+    select session_id, target_id, horizon_s, state, reason, stored_rewards.value, weight,
+           bool_or(coalesce(reason = 'nothing_written', false)) over (
+               partition by session_id, target_id
+           ) as wrote_nothing
     from stored_rewards
     join chosen using (session_id, computed_at)
     where tenant = getvariable('tenant')
@@ -52,8 +55,9 @@ select session_id, target_id, horizon_s, ts, path, tool, model, project, person,
        prompt_tokens / edits_of_call     as prompt_tokens,
        completion_tokens / edits_of_call as completion_tokens,
        reason,
-       case when state in ('scored', 'pending') then state
-            when reason in ('nothing_written', 'self_rework') then reason
+       case when wrote_nothing then 'nothing_written'
+            when state in ('scored', 'pending') then state
+            when reason = 'self_rework' then reason
             else 'unknown' end           as fate,
        case when fate = 'unknown' and weight = 0 then coalesce(lines_at_least, 1) else weight end
            as lines,
