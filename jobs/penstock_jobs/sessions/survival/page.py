@@ -35,12 +35,17 @@ def survival_file(answer: SurvivalAnswer) -> str:
 
 def _content(answer: SurvivalAnswer) -> Content:
     after = [(HORIZONS[own.horizon_s], own) for own in answer.all.shares]
-    charts = [("All", _chart("Lines that stand", after))]
+    drawn = [("All", "Lines that stand", after)]
     for kind, groups in answer.by.items():
+        marks = [(group.label or "unknown", _after_week(group)) for group in groups]
         if len(groups) > 1:
-            marks = [(group.label or "unknown", _after_week(group)) for group in groups]
             title = f"Lines that stand after a week, by {kind}"
-            charts.append((f"By {kind}, after a week", _chart(title, marks)))
+            drawn.append((f"By {kind}, after a week", title, marks))
+    charts = [
+        (name, _chart(title, known))
+        for name, title, marks in drawn
+        if (known := [(label, own) for label, own in marks if own.unknown < own.lines])
+    ]
     return {"answer": answer, "horizons": HORIZONS, "percent": percent, "charts": charts}
 
 
@@ -52,7 +57,6 @@ def _chart(title: str, marks: list[tuple[str, LineShare]]) -> Markup:
     rows = [
         Interval(label, own.low, None, own.high, note=f"of {own.lines:,} lines")
         for label, own in marks
-        if own.low is not None
     ]
     about = "From all that is unknown gone to all of it standing."
     return interval_chart(rows, title=title, description=about, value_format=share)
