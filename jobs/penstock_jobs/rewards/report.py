@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.backends.terminal.output import say, show_table, show_text, time_of
 from penstock.core.visible_text import visible_line
@@ -13,8 +13,10 @@ from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction
 from penstock_jobs.rewards.followups.judge import Evaluation, Quality
 from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.history.session_commits import RepositoryReport
-from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.runs import OutcomeGroup, RewardRunReport, RowGroup
+
+if TYPE_CHECKING:  # a run of rewards needs no channels
+    from penstock_jobs.rewards.rates import CheckpointRates
 
 _STATES = ("scored", "pending", "censored", "invalid")
 _OUTCOMES = ("scored", "negative_by_rule", "pending", "censored", "excluded")
@@ -115,7 +117,7 @@ def _reasons(counts: Counter[str | None]) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in shown)
 
 
-def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
+def show_rates(checkpoints: Sequence["CheckpointRates"]) -> None:
     columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
     named = [(rates.checkpoint or "(several, or none)", rates) for rates in checkpoints]
     rows = [
@@ -176,7 +178,7 @@ def _corrected_document(dissatisfied: Dissatisfaction) -> dict[str, object]:
     }
 
 
-def rates_document(rates: CheckpointRates) -> dict[str, object]:
+def rates_document(rates: "CheckpointRates") -> dict[str, object]:
     return {
         "checkpoint": rates.checkpoint,
         "sessions": rates.sessions,

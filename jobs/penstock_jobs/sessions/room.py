@@ -10,7 +10,7 @@ ROOM = Room(
         },
         "Read and ask": {
             "sessions": "List, read and export sessions.",
-            "survival": "How much of what agents wrote still stands.",
+            "survival": "Show what stands of what agents wrote after a day, a week and a month.",
         },
     },
     commands={

@@ -37,7 +37,7 @@ def survival(
         typer.Option("--html", parser=options.path, help="Also write the page to a file."),
     ] = None,
 ) -> Iterator[object]:
-    """Show how much of what agents wrote stands after a day, a week and a month.
+    """Show what stands of what agents wrote after a day, a week and a month.
 
     Commits of the repositories say what became of edits. What nobody can know is between the
     bounds: gone in the first, standing in the second. A service answers from its newest run.
