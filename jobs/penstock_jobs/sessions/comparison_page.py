@@ -54,7 +54,7 @@ def _compared(visitor: Visitor, asked: CheckpointPair) -> Content:
         "suites": (suites := _suites(visitor, *pair)),
         "suite_chart": _suite_chart(suites),
         "rate_chart": _rate_chart(rates),
-        "sides": [by_name[name] for name in pair],
+        "worth": _worth(*(by_name[name]["means"] for name in pair)),
         "costs": {row["checkpoint"]: row for row in costs},
         "examples": [_examples(visitor, name, asked) for name in pair],
     }
@@ -114,6 +114,19 @@ def _rate_chart(rates: RatesAnswer) -> object:
     ]
     about = "Differences of rates of sessions with 99 % intervals."
     return interval_chart(rows, title="Production", description=about, value_format=signed)
+
+
+def _worth(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Both means of each reward, at the longest horizon that both know."""
+    sides = [
+        {(mean["name"], mean["horizon_s"]): mean for mean in means} for means in (before, after)
+    ]
+    rows: dict[str, tuple[Any, ...]] = {}
+    for key in sorted(sides[0].keys() & sides[1].keys(), key=lambda key: (key[0], key[1] or 0)):
+        own, other = sides[0][key], sides[1][key]
+        if own["value"] is not None and other["value"] is not None:
+            rows[key[0]] = (*key, own, other)
+    return list(rows.values())
 
 
 def _examples(visitor: Visitor, checkpoint: str, asked: CheckpointPair) -> dict[str, Any]:
