@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 from tests.support.servers.ports import free_port
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_SECONDS_MAX = 900
+_SECONDS_MAX = 3000
 _MARK = "==== block"
 #: By a part of a block, what its output holds.
 EXPECTED = {
@@ -89,6 +89,7 @@ def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]
 
 
 @pytest.mark.long
+@pytest.mark.timeout(_SECONDS_MAX + 300)
 def test_each_line_and_block_does_what_its_page_says(wheel: InstalledWheel, tmp_path: Path) -> None:
     directory = tmp_path / "walk"
     directory.mkdir()

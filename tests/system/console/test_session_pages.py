@@ -166,7 +166,7 @@ def test_what_goes_on_comes_by_itself(console_service: ConsoleService, sign_in: 
     page = sign_in(console_service, "read")
     page.goto("/sessions/live")
     assert page.locator("span.state.live").is_visible()
-    assert page.get_by_text("message 1").is_visible()
+    assert page.locator("pre").get_by_text("message 1").is_visible()
     said(2)
     page.get_by_text("message 2").wait_for()
     said(3)
