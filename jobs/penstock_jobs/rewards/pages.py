@@ -21,6 +21,7 @@ from penstock_jobs.rewards.endpoints import (
     DefinitionAnswer,
     DefinitionPair,
     DefinitionsRequest,
+    RatesAnswer,
     RatesRequest,
 )
 from penstock_jobs.rewards.followups.label_endpoints import (
@@ -83,11 +84,11 @@ class UndoForm(UndoRequest):
     checkpoint: str | None = None
 
 
-def _definitions(visitor: Visitor) -> list[DefinitionAnswer]:
+def definitions_of(visitor: Visitor) -> list[DefinitionAnswer]:
     return visitor.call(LIST_DEFINITIONS, DefinitionsRequest()).definitions
 
 
-def _chosen(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None:
+def chosen_definition(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None:
     """Find a definition by name or version, else the default, else the newest run.
 
     Raises InvalidInput."""
@@ -131,8 +132,8 @@ def _since(text: str) -> str:
     remembered=True,
 )
 def _rewards(visitor: Visitor, request: RewardsRequest) -> Content:
-    known = _definitions(visitor)
-    definition = _chosen(known, request.definition)
+    known = definitions_of(visitor)
+    definition = chosen_definition(known, request.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known}
     if definition is None:
         return content
@@ -235,8 +236,8 @@ def _value(value: float) -> str:
     "/rewards/monitors", "Monitors", "monitors.html.jinja", reads_rows=True, remembered=True
 )
 def _monitors(visitor: Visitor, request: MonitorsRequest) -> Content:
-    known = _definitions(visitor)
-    definition = _chosen(known, request.definition)
+    known = definitions_of(visitor)
+    definition = chosen_definition(known, request.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known, "answer": None}
     if definition is None:
         return content
@@ -263,24 +264,30 @@ def _monitors(visitor: Visitor, request: MonitorsRequest) -> Content:
         "examples": examples,
         "alarms": [each for each in answer.changes if each.verdict == "moved"],
         "unknown": [each for each in answer.changes if each.verdict == "unknown"],
-        "chart": interval_chart(
-            [
-                Interval(
-                    change.rate.replace("_", " "),
-                    change.low,
-                    change.after - change.before,
-                    change.high,
-                    tone="bad" if change.verdict == "moved" else "",
-                    note=f"{share(change.before)} → {share(change.after)}",
-                )
-                for change in answer.changes
-                if change.low is not None and change.before is not None and change.after is not None
-            ],
-            title=f"From {answer.before} to {answer.after}",
-            description="Differences of rates with their intervals.",
-            value_format=signed,
-        ),
+        "chart": rate_chart(answer),
     }
+
+
+def rate_chart(answer: RatesAnswer) -> Markup:
+    """Draw the differences of rates that have an interval."""
+    rows = [
+        Interval(
+            change.rate.replace("_", " "),
+            change.low,
+            change.after - change.before,
+            change.high,
+            tone="bad" if change.verdict == "moved" else "",
+            note=f"{share(change.before)} → {share(change.after)}",
+        )
+        for change in answer.changes
+        if change.low is not None and change.before is not None and change.after is not None
+    ]
+    return interval_chart(
+        rows,
+        title=f"From {answer.before} to {answer.after}",
+        description="Differences of rates with their intervals.",
+        value_format=signed,
+    )
 
 
 @PAGES.page(
@@ -291,7 +298,11 @@ def _monitors(visitor: Visitor, request: MonitorsRequest) -> Content:
     remembered=True,
 )
 def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
-    content: dict[str, Any] = {"definitions": _definitions(visitor), "compared": None, "chart": ""}
+    content: dict[str, Any] = {
+        "definitions": definitions_of(visitor),
+        "compared": None,
+        "chart": "",
+    }
     if not (question.before and question.after):
         return content
     pair = DefinitionPair(before=question.before, after=question.after)
@@ -349,7 +360,7 @@ def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str],
     """Return names of definitions, and the request with a known one.
 
     The default definition, which a request without a name asks for, need not have run."""
-    names = list(dict.fromkeys(each.name for each in _definitions(visitor)))
+    names = list(dict.fromkeys(each.name for each in definitions_of(visitor)))
     if names and question.definition not in names:
         question = msgspec.structs.replace(question, definition=names[0])
     return names, question

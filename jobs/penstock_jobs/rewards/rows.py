@@ -1,6 +1,6 @@
 """Rows of rewards and outcomes, as computed and as stored in files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
@@ -153,3 +153,8 @@ class RewardRows:
         columns["name"] = pa.repeat(self._name, len(self._rows))
         ordered = [columns[name] for name in REWARD_ROWS.names]
         return pa.Table.from_arrays(ordered, schema=REWARD_ROWS)
+
+
+def quoted(texts: Iterable[str]) -> str:
+    """Write texts as a list of SQL."""
+    return ", ".join("'" + text.replace("'", "''") + "'" for text in texts)

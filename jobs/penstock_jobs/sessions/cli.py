@@ -49,6 +49,12 @@ Definition = Annotated[
 ]
 
 
+SessionsQuery = Annotated[
+    str, typer.Argument(metavar="SQL", help="Query for the session_id of the sessions.")
+]
+AsOf = Annotated[str | None, typer.Option(help="Read the lake as of a snapshot or a time.")]
+ALL_SESSIONS = "SELECT session_id FROM sessions"
+
 RewardDefinition = Annotated[
     str | None,
     typer.Option(
@@ -109,9 +115,7 @@ def show(
 @command()
 def export(
     client: Client,
-    query: Annotated[
-        str, typer.Argument(metavar="SQL", help="Query for the session_id of the sessions.")
-    ] = "SELECT session_id FROM sessions",
+    query: SessionsQuery = ALL_SESSIONS,
     *,
     form: Annotated[
         Literal["atif", "messages"],
@@ -120,9 +124,7 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", parser=options.path, help="A new folder or file.")],
-    as_of: Annotated[
-        str | None, typer.Option(help="Read the lake as of a snapshot or a time.")
-    ] = None,
+    as_of: AsOf = None,
 ) -> Iterator[object]:
     """Export sessions in a form that other tools read. Importing them gives the same events again.
 
@@ -140,17 +142,13 @@ def export(
 @command()
 def publish(
     lake: Lake,
-    query: Annotated[
-        str, typer.Argument(metavar="SQL", help="Query for the session_id of the sessions.")
-    ] = "SELECT session_id FROM sessions",
+    query: SessionsQuery = ALL_SESSIONS,
     *,
     license_: Annotated[
         str, typer.Option("--license", help="The Hub's name of a licence, such as cc-by-4.0.")
     ],
     out: Annotated[Path, typer.Option("--out", parser=options.path, help="A new folder.")],
-    as_of: Annotated[
-        str | None, typer.Option(help="Read the lake as of a snapshot or a time.")
-    ] = None,
+    as_of: AsOf = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Write sessions as a data set for the Hugging Face Hub, with a card, for its trace viewer.

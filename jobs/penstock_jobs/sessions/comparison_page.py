@@ -6,17 +6,12 @@ from typing import Any
 from penstock.core.endpoint import Request
 from penstock.core.errors import InvalidInput
 from penstock.doors.console.charts import Interval, interval_chart
-from penstock.doors.console.figures import share, signed
+from penstock.doors.console.figures import signed
 from penstock.doors.console.page import Content, PageList, Visitor, page_sql
 from penstock_jobs.benchmarks.endpoints import COMPARE_RESULTS, ComparisonRequest
 from penstock_jobs.benchmarks.summary import CheckpointComparison
-from penstock_jobs.rewards.endpoints import (
-    LIST_DEFINITIONS,
-    SHOW_RATES,
-    DefinitionsRequest,
-    RatesAnswer,
-    RatesRequest,
-)
+from penstock_jobs.rewards.endpoints import SHOW_RATES, RatesAnswer, RatesRequest
+from penstock_jobs.rewards.pages import chosen_definition, definitions_of, rate_chart
 from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.session_page import ListedSession, SessionsRequest
 
@@ -53,7 +48,7 @@ def _compared(visitor: Visitor, asked: CheckpointPair) -> Content:
         "names": [name for name in by_name if name],
         "suites": (suites := _suites(visitor, *pair)),
         "suite_chart": _suite_chart(suites),
-        "rate_chart": _rate_chart(rates),
+        "rate_chart": rate_chart(rates),
         "worth": _worth(*(by_name[name]["means"] for name in pair)),
         "costs": {row["checkpoint"]: row for row in costs},
         "examples": [_examples(visitor, name, asked) for name in pair],
@@ -61,10 +56,9 @@ def _compared(visitor: Visitor, asked: CheckpointPair) -> Content:
 
 
 def _rates(visitor: Visitor, asked: CheckpointPair) -> RatesAnswer | None:
-    known = visitor.call(LIST_DEFINITIONS, DefinitionsRequest()).definitions
-    if not known:
+    chosen = chosen_definition(definitions_of(visitor), "")
+    if chosen is None:
         return None
-    chosen = next((each for each in known if each.name == "default"), known[0])
     question = RatesRequest(
         definition=chosen.version,
         since=asked.since or None,
@@ -97,23 +91,6 @@ def _suite_chart(suites: list[CheckpointComparison]) -> object:
     ]
     about = "Differences of the means with 95 % intervals, and the number of tasks."
     return interval_chart(rows, title="Benchmark", description=about, value_format=_score)
-
-
-def _rate_chart(rates: RatesAnswer) -> object:
-    rows = [
-        Interval(
-            change.rate.replace("_", " "),
-            change.low,
-            change.after - change.before,
-            change.high,
-            tone="bad" if change.verdict == "moved" else "",
-            note=f"{share(change.before)} → {share(change.after)}",
-        )
-        for change in rates.changes
-        if change.low is not None and change.before is not None and change.after is not None
-    ]
-    about = "Differences of rates of sessions with 99 % intervals."
-    return interval_chart(rows, title="Production", description=about, value_format=signed)
 
 
 def _worth(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -23,6 +23,7 @@ from penstock_jobs.importers.penstock_documents import (
     step_metrics,
     step_payload,
 )
+from penstock_jobs.rewards.rows import quoted
 
 SessionForm = Literal["atif", "messages"]
 Event = dict[str, Any]
@@ -90,10 +91,6 @@ def events_of_sessions(
                     events.append(row | {"payload": msgspec.json.decode(row["payload"])})
         if events:
             yield events
-
-
-def quoted(names: Sequence[str]) -> str:
-    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
 
 
 # ATIF

@@ -5,9 +5,8 @@ what messages show stay behind. A session gets a new id, so that importing the d
 to the session that it comes from."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,15 @@ from penstock.core.errors import PenstockError
 from penstock.events.messages import present
 from penstock.lake.client import LocalClient
 from penstock_jobs.importers.fields import digest_of
+from penstock_jobs.rewards.rows import quoted
 from penstock_jobs.sessions.export import (
     Event,
     events_of_sessions,
     message_of_event,
-    quoted,
     session_start,
     sessions_of,
 )
+from penstock_jobs.sessions.reading import sql_of
 from penstock_jobs.shards.data_card import (
     CARD_NAME,
     DataCard,
@@ -115,7 +115,7 @@ def _consenting(
     decided = decided_consents(client.lake, client.caller.tenant, names)
     chosen: dict[str, Facts] = {}
     left_out: Counter[str] = Counter()
-    for facts in _rows(client, _FACTS, names, as_of):
+    for facts in _rows(client, _FACTS, names, as_of).to_pylist():
         name = facts["session_id"]
         if name in decided.denied or facts["consent"] == "no_train":
             left_out["consent_denied"] += 1
@@ -161,19 +161,14 @@ def _line(message: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, An
 
 
 def _signals(client: LocalClient, names: Sequence[str], as_of: str | None) -> pa.Table:
-    sql = files("penstock_jobs.sessions").joinpath("sql", "signals.sql").read_text("utf-8")
-    with client.rows(sql.format(sessions=quoted(names)), as_of) as answer:
-        rows = answer.batches.read_all()
+    rows = _rows(client, sql_of("signals.sql"), names, as_of)
     ids = pa.array([public_id(name.as_py()) for name in rows["session_id"]], pa.string())
     return rows.set_column(0, "session_id", ids)
 
 
-def _rows(
-    client: LocalClient, sql: str, names: Sequence[str], as_of: str | None
-) -> Iterator[Facts]:
+def _rows(client: LocalClient, sql: str, names: Sequence[str], as_of: str | None) -> pa.Table:
     with client.rows(sql.format(sessions=quoted(names)), as_of) as answer:
-        for batch in answer.batches:
-            yield from batch.to_pylist()
+        return answer.batches.read_all()
 
 
 def _card(licence: str, content: _Content) -> DataCard:

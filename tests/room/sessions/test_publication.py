@@ -10,8 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.access.privacy.consents import decide_consent
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.errors import InvalidInput
 from penstock.lake.client import LocalClient, open_client
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.sessions.publication import NothingToPublish, public_id, publish_sessions
 from tests.support.lakes import hand_lake, make_event
 from tests.support.session_sources import events_of
@@ -115,6 +118,16 @@ def test_signals_are_a_row_a_message(tmp_path: Path) -> None:
         (public_id("a"), 2),
     ]
     assert {row["label"] for row in rows} == {None}
+
+
+def test_signals_are_never_counts_of_survival(tmp_path: Path) -> None:
+    with lake_of(tmp_path / "data", session("a")) as client:
+        for name in ("default", "survival"):
+            run(client.lake, InlineExecutor(), RunRequest(find_definition(name)))
+        publish_sessions(client, ALL, "other", tmp_path / "out")
+    rows = pq.read_table(tmp_path / "out" / "signals.parquet").to_pylist()
+    names = {reward["name"] for row in rows for reward in row["rewards"] or ()}
+    assert "length_calls" in names
 
 
 @pytest.mark.parametrize("consent", ["no_train", None])

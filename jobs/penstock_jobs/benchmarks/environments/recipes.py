@@ -138,8 +138,7 @@ def _of_files(files: Mapping[str, File], tests: str) -> Iterator[Recipe]:
     yield python("uv.lock", f"{_PIP} uv", sync)
     wanted = ",".join(name for name in _GROUPS if name in poetry.get("group", {}))
     install = "poetry install --no-root --no-interaction" + (f" --with {wanted}" if wanted else "")
-    own = "python3 -m venv /opt/poetry && /opt/poetry/bin/pip install --quiet poetry"
-    yield python("poetry.lock", own, f"/opt/poetry/bin/{install}")
+    yield python("poetry.lock", _POETRY, f"/opt/poetry/bin/{install}")
     needed = f"{_PIP} {_needed(project, groups, extras)}"
     listed = [
         path

@@ -16,12 +16,13 @@ from penstock_jobs.benchmarks.mine.rules import MinedChange, file_kind
 from penstock_jobs.benchmarks.mine.verification import Candidate, CheckPlan
 from penstock_jobs.rewards.history.git_history import carrying_commits
 from penstock_jobs.rewards.history.session_commits import plain_repo, repository_of
+from penstock_jobs.rewards.rows import quoted
 
 #: In a longer conversation nobody can say which words were the request.
 _MESSAGES_MAX = 5
 _SESSIONS = """SELECT session_id, repo, project, "commit" FROM sessions
     WHERE edits > 0 ORDER BY first_ts DESC, session_id"""
-_OF_SESSION = "SELECT {} FROM {} WHERE session_id = '{}' ORDER BY ts, seq"
+_OF_SESSION = "SELECT {} FROM {} WHERE session_id = {} ORDER BY ts, seq"
 #: In the arguments of a tool call, as JSON.
 _COMMAND = re.compile(r'"(?:command|cmd)":\s*("(?:[^"\\]|\\.)*")')
 _HELPERS = ("conftest.py", "__init__.py")
@@ -32,7 +33,7 @@ def session_candidates(lake: Lake, tenant: str, history: ProjectHistory) -> Iter
     """Find the sessions in a repository whose work was settled by one of its commits."""
 
     def ask(columns: str, view: str, session: str) -> pa.Table:
-        sql = _OF_SESSION.format(columns, view, session.replace("'", "''"))
+        sql = _OF_SESSION.format(columns, view, quoted([session]))
         return lake.query(sql, tenant=tenant).arrow()
 
     for row in lake.query(_SESSIONS, tenant=tenant).arrow().to_pylist():

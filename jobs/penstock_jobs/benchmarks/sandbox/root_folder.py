@@ -189,10 +189,8 @@ class _MachineFolders:
                     self._lay_over([*parts, inside], inside, here)
 
     def _mount_over(self, lower: list[str], path: str, place: str) -> None:
-        upper, work = (
-            f"{self._upper}/files{path}",
-            f"{self._upper}/overlay/{path.replace('/', '%')}",
-        )
+        upper = f"{self._upper}/files{path}"
+        work = f"{self._upper}/overlay/{path.replace('/', '%')}"
         os.makedirs(work, exist_ok=True)
         opened = [os.open(path, os.O_PATH) for path in (*lower, self._empty, upper, work)]
         try:

@@ -22,7 +22,7 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.history.git_history import HistoryGaps, history_events
 from penstock_jobs.rewards.history.git_repository import Repository, git
-from penstock_jobs.rewards.rows import row_tuples
+from penstock_jobs.rewards.rows import quoted, row_tuples
 
 if TYPE_CHECKING:
     from penstock.ingest.file_import import FileImporter
@@ -96,7 +96,7 @@ class SessionCommits:
 
     def of_project(self, repository: Repository, project: str) -> Iterator[SessionCommit]:
         """Yield commits for the sessions of a project. Raises InvalidInput."""
-        sessions = list(self._sessions(f"project = {_quoted(project)}"))
+        sessions = list(self._sessions(f"project = {quoted([project])}"))
         yield from self._in(repository, sessions)
         if (problem := self.reports[repository].problem) is not None:
             raise InvalidInput(what=f"The repository {repository.directory}", why=problem)
@@ -136,7 +136,7 @@ class SessionCommits:
     def _commits(
         self, repository: Repository, sessions: Sequence["_Session"]
     ) -> tuple[list[SessionCommit], HistoryGaps]:
-        names = ", ".join(_quoted(each.session_id) for each in sessions)
+        names = quoted(each.session_id for each in sessions)
         edits, looks, known = (
             self.ask(sql.format(sessions=names)) for sql in (_EDITS, _LOOKS, _KNOWN)
         )
@@ -204,10 +204,6 @@ def plain_repo(repo: str) -> str:
         plain = plain.split(":", 1)[1]  # git@host:owner/name
     parts = [part for part in plain.rstrip("/").removesuffix(".git").split("/") if part]
     return "/".join(parts[-2:])
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 #: Bytes of events that are appended to the event log together.

@@ -12,7 +12,7 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards.definition import SURVIVAL, find_definition
 from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.history.session_commits import RepositoryReport, take_commits
-from penstock_jobs.rewards.rows import row_tuples
+from penstock_jobs.rewards.rows import quoted, row_tuples
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.sessions.survival.counting import Counts
 from penstock_jobs.sessions.survival.endpoints import read_counts
@@ -27,11 +27,8 @@ def run_survival(
     """Count what stands, by the repositories of sessions on this machine and by these.
 
     Raises InvalidInput, and what a run of rewards raises."""
-    definition, first_us, now_us = (
-        find_definition(SURVIVAL),
-        since_us(since),
-        SystemClock().now_us(),
-    )
+    definition, first_us = find_definition(SURVIVAL), since_us(since)
+    now_us = SystemClock().now_us()
     read: Reports = {}
     with spinner_of("reading commits"):
         for each in (None, *((Repository(folder.resolve()), None) for folder in folders)):
@@ -54,11 +51,9 @@ def _known_sessions(lake: Lake, tenant: str) -> KnownSessions:
         return list(row_tuples(lake.query(sql, tenant=tenant).arrow(), *names))
 
     def edits_of(sessions: Sequence[str]) -> list[tuple[Any, ...]]:
-        names = ", ".join("'" + session.replace("'", "''") + "'" for session in sessions)
         columns = ("session_id", "path", "before", "after")
-        return ask(
-            f"select {', '.join(columns)} from edits where session_id in ({names})", *columns
-        )
+        chosen = f"session_id in ({quoted(sessions)})"
+        return ask(f"select {', '.join(columns)} from edits where {chosen}", *columns)
 
     tools = ask("select session_id, client from sessions", "session_id", "client")
     return KnownSessions(dict(tools), edits_of)
