@@ -25,6 +25,7 @@ _ROLES = {
     "POST /v1/events": ("ingest",),
     "POST /v1/traces": ("ingest",),
     "POST /v1/logs": ("ingest",),
+    "POST /v1/metrics": ("ingest",),
     "POST /v1/query": ("read",),
     "POST /v1/checkpoints": ("train", "promote"),
     "GET /v1/channels/{name}": ("read", "serve", "promote"),
@@ -38,6 +39,7 @@ _NOTES = {
     " and limits.",
     "POST /v1/traces": "[OpenTelemetry](../connect.md#opentelemetry) says what becomes of them.",
     "POST /v1/logs": "[OpenTelemetry](../connect.md#opentelemetry) says what becomes of them.",
+    "POST /v1/metrics": "[OpenTelemetry](../connect.md#opentelemetry) says what becomes of them.",
     "POST /v1/query": "[Ask](../ask.md) has the dialect and limits. `complete` is false when the"
     " log held more fresh events than one query may read. For an Arrow stream the headers"
     " `Penstock-Snap` and `Penstock-Complete` say the same. Close the connection to end a query.",

@@ -7,10 +7,11 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from penstock.ingest.otlp.conversion import Converted, TelemetryBatch
-from penstock.ingest.otlp.protobuf import read_logs, read_spans
+from penstock.ingest.otlp.protobuf import read_logs, read_metrics, read_spans
 
 BEGAN_US = 1_795_219_200_000_000
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -80,8 +81,32 @@ def logs(records: Iterable[Row], resource: Mapping[str, Any] | None = None,
     return {"resourceLogs": [{"resource": held, "scopeLogs": [scoped]}]}
 
 
+def metric(name: str, *points: tuple[Mapping[str, Any], Mapping[str, Any]], at_ms: int = 0,
+           cumulative: bool = False) -> Row:  # fmt: skip
+    """A counter, or a histogram whose points have a `sum`; each point has attributes and values."""
+    at_ns = (BEGAN_US + at_ms * 1000) * 1000
+    times = {"timeUnixNano": str(at_ns), "startTimeUnixNano": str(BEGAN_US * 1000)}
+    data = [times | {"attributes": attributes(told)} | value for told, value in points]
+    kind = "histogram" if "sum" in points[0][1] else "sum"
+    how = 2 if cumulative else 1
+    return {"name": name, kind: {"dataPoints": data, "aggregationTemporality": how}}
+
+
+def metrics(told: Iterable[Row], resource: Mapping[str, Any] | None = None) -> Row:
+    held = {"attributes": attributes(resource or {"service.name": "my-agent"})}
+    scoped = {"scope": {"name": "scope"}, "metrics": list(told)}
+    return {"resourceMetrics": [{"resource": held, "scopeMetrics": [scoped]}]}
+
+
+_REQUESTS: dict[str, Any] = {
+    "resourceSpans": ExportTraceServiceRequest,
+    "resourceLogs": ExportLogsServiceRequest,
+    "resourceMetrics": ExportMetricsServiceRequest,
+}
+
+
 def as_protobuf(document: Row) -> bytes:
-    kind = ExportTraceServiceRequest if "resourceSpans" in document else ExportLogsServiceRequest
+    kind = _REQUESTS[next(iter(document))]
     return bytes(ParseDict(_with_base64(document), kind()).SerializeToString())
 
 
@@ -108,6 +133,8 @@ def converted(document: Row, batch: TelemetryBatch | None = None) -> list[Conver
     body = as_protobuf(document)
     if "resourceSpans" in document:
         return list(batch.spans(read_spans(body)))
+    if "resourceMetrics" in document:
+        return list(batch.metrics(read_metrics(body)))
     return list(batch.logs(read_logs(body)))
 
 

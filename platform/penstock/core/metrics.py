@@ -55,7 +55,7 @@ CATALOGUE: dict[str, Metric] = {
     ),
     "otlp_records_total": Metric(
         Counter,
-        "spans and log records of OTLP: they became events, were no agent's, or were refused",
+        "spans, log records and data points: they became events, were no agent's, or were refused",
         ("signal", "outcome"),
     ),
     "http_answers_total": Metric(

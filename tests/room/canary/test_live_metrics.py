@@ -141,6 +141,27 @@ def test_calls_have_a_mean_and_what_nobody_measured_is_unknown(lake: HandLake) -
     assert found.unknown == {"canary": 2, "current": 0}
 
 
+def test_what_agents_report_is_compared_by_sessions_and_an_editors_own_has_nothing_else(
+    lake: HandLake,
+) -> None:
+    began = begin_canary(lake)
+    at = began + 2 * MINUTE
+
+    def told(number: int, total: float, count: float, series: str) -> Event:
+        payload = {"name": "reported_acceptance", "total": total, "count": count, "series": series}
+        return make_event(
+            "window", number, "x_metric", ts=at + number, checkpoint=NEW, payload=payload
+        )
+
+    store(lake, [*session("a", at), told(1, 1.0, 4.0, "one"), told(2, 3.0, 6.0, "one"),
+                 told(3, 0.0, 2.0, "two")])  # fmt: skip
+    found = of(lake, began + 2 * HOUR, "reported_acceptance")
+    assert found.means == {"canary": 3 / 8, "current": None}
+    assert found.unknown == {"canary": 0, "current": 1}
+    messages = of(lake, began + 2 * HOUR, "user_messages")
+    assert messages.unknown == {"canary": 1, "current": 0}
+
+
 def tools(name: str, at_us: int, oks: list[bool]) -> list[Event]:
     results = [
         make_event(

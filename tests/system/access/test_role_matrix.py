@@ -27,6 +27,7 @@ OPEN_TO = {
     "POST /v1/events": "ingest",
     "POST /v1/traces": "ingest",
     "POST /v1/logs": "ingest",
+    "POST /v1/metrics": "ingest",
     "POST /v1/query": "read",
     "GET /v1/audit": "",
     "GET /v1/lake/health": "",

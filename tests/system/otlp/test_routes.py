@@ -14,7 +14,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from tests.support.spans import as_protobuf, span, traces
+from tests.support.spans import as_protobuf, metric, metrics, span, traces
 from tests.unit.otlp.test_genai import ASKED, BYE, chat, conversation
 
 MIB = 1024 * 1024
@@ -103,12 +103,23 @@ def test_spans_of_no_agent_are_taken_and_not_stored(service: Any) -> None:
     assert service.metric(name) == before + 3
 
 
+def test_unknown_metrics_are_named_and_cost_the_others_nothing(service: Any) -> None:
+    known = metric("claude_code.cost.usage", ({"session.id": "cost"}, {"asDouble": 0.5}))
+    document = metrics([metric("my.own", ({}, {"asInt": "1"})), known])
+    for form, body in ((PROTOBUF, as_protobuf(document)), (JSON, json.dumps(document).encode())):
+        headers = {"Content_Type": form, "Content_Encoding": "gzip"}
+        reply = service.post("/v1/metrics", gzip.compress(body), "ingest", **headers)
+        assert (reply.status, b"compared by my.own" in reply.body) == (200, True)
+    assert stored(service, "cost") == ["session_start", "x_metric"]
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status", "code"),
     [
         (b"\xff\xff\xff", {"Content_Type": PROTOBUF}, 400, 3),
         (b"[1]", {"Content_Type": JSON}, 400, 3),
-        (b'{"resourceSpans": 3, "resourceLogs": {}}', {"Content_Type": JSON}, 400, 3),
+        (b'{"resourceSpans": 3, "resourceLogs": {}, "resourceMetrics": 1}',
+         {"Content_Type": JSON}, 400, 3),
         (b"{}", {"Content_Type": JSON, "Content_Encoding": "br"}, 415, 3),
         (b"x" * 5 * MIB, {"Content_Type": PROTOBUF}, 413, 8),
         (gzip.compress(b"\0" * 21 * MIB), {"Content_Type": PROTOBUF, "Content_Encoding": "gzip"},
@@ -120,7 +131,7 @@ def test_spans_of_no_agent_are_taken_and_not_stored(service: Any) -> None:
 def test_a_body_that_cannot_be_taken_is_refused_as_a_whole(
     service: Any, body: bytes, headers: dict[str, str], status: int, code: int
 ) -> None:
-    for path in ("/v1/traces", "/v1/logs"):
+    for path in ("/v1/traces", "/v1/logs", "/v1/metrics"):
         reply = service.post(path, body, "ingest", **headers)
         assert reply.status == status, reply.body
         assert reply.headers["content-type"] == headers["Content_Type"]

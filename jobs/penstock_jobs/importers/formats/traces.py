@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.events.messages import answer_of, count_of, json_of, messages_of, present, usage_of
 from penstock.ingest.otlp.conversion import TelemetryBatch
-from penstock.ingest.otlp.json_form import logs_of, spans_of
+from penstock.ingest.otlp.json_form import logs_of, metrics_of, spans_of
 from penstock.ingest.otlp.log_batch import SessionNotes
 from penstock.ingest.otlp.records import with_lists
 from penstock.ingest.otlp.tracers import openinference_message
@@ -240,7 +240,7 @@ def _mlflow_call(
     )
 
 
-_BEGINS = re.compile(rb'\s*\[?\s*\{\s*"resource(?:Spans|Logs)"\s*:')
+_BEGINS = re.compile(rb'\s*\[?\s*\{\s*"resource(?:Spans|Logs|Metrics)"\s*:')
 
 
 class OtlpImporter(Importer):
@@ -254,12 +254,15 @@ class OtlpImporter(Importer):
         seen: RecentEntries[bool] = RecentEntries()
         for where, row in rows_of(source, notes):
             batch = TelemetryBatch(source.changed_us(), notes=known)
-            for converted in chain(batch.spans(spans_of(row)), batch.logs(logs_of(row))):
+            for converted in chain(
+                batch.spans(spans_of(row)), batch.logs(logs_of(row)), batch.metrics(metrics_of(row))
+            ):
                 if converted.why is not None:
                     example = f"{where}: {converted.why}"
-                    notes.skip("span or log record that cannot be read", example)
+                    notes.skip("span, log record or metric that cannot be read", example)
                 elif not converted.is_known:
-                    notes.skip("span or log record that belongs to no agent", where)
+                    what = converted.name or "span or log record"
+                    notes.skip(f"{what} that belongs to no agent", where)
                 for event in converted.events:
                     key = f"{event['session_id']}\0{event['event_id']}"
                     if seen.get(key) is None:

@@ -34,7 +34,7 @@ from penstock_jobs.rewards.followups.labels import read_follow_ups
 from penstock_jobs.rewards.outcomes import Tally
 from penstock_jobs.rewards.rates import RATES
 
-Source = Literal["reward", "session", "any", "failed_calls", "call", "rate", "labels"]
+Source = Literal["reward", "session", "any", "failed_calls", "call", "reported", "rate", "labels"]
 #: What judges say alone. Where a rollback decides, labels correct them.
 JUDGED_ALONE = ("dissatisfied_by_llm", "dissatisfied_follow_up", JUDGED)
 #: The reward into which a definition combines all others.
@@ -67,6 +67,14 @@ COLUMNS: Mapping[str, tuple[Source, Scale]] = {
     "failed_tool_calls": ("failed_calls", _SHARE),
     "latency_ms": ("call", _AMOUNT),
     "ttft_ms": ("call", _AMOUNT),
+    # What agents report as metrics of OpenTelemetry.
+    "reported_acceptance": ("reported", _SHARE),
+    "reported_no_revert": ("reported", _SHARE),
+    "reported_survival": ("reported", _SHARE),
+    "reported_votes": ("reported", _SHARE),
+    "reported_cost_usd": ("reported", Scale(None, 0.01)),
+    "reported_tokens": ("reported", _AMOUNT),
+    "reported_tool_calls": ("reported", _AMOUNT),
 }
 _REWARDS = {
     **dict.fromkeys(
@@ -264,8 +272,8 @@ def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
     # The columns of an open session still change.
     over = traffic.rows.filter(traffic.rows["over"])
     sessions = over["session_id"].to_pylist()
-    if metric.source == "call":
-        return _calls(lake, trial, metric, set(sessions))
+    if metric.source in ("call", "reported"):
+        return _of_events(lake, trial, metric, set(sessions))
     if metric.source == "failed_calls":
         counts = (over[name].to_pylist() for name in ("failed_tool_calls", "tool_calls"))
         shares = {
@@ -277,7 +285,10 @@ def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
     column = over[metric.name].to_numpy().astype(np.float64)
     if metric.source == "any":
         column = (column > 0).astype(np.float64)
-    return dict(zip(sessions, column.tolist(), strict=True)), set()
+    values = dict(zip(sessions, column.tolist(), strict=True))
+    # An editor's own session has its metrics alone.
+    silent = set(over.filter(over["silent"])["session_id"].to_pylist())
+    return {name: value for name, value in values.items() if name not in silent}, silent
 
 
 def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _Values:
@@ -343,10 +354,16 @@ def _corrected(
     return replace(measured, labels=labels, bounds=(least, greatest))
 
 
-def _calls(lake: Lake, trial: Trial, metric: Metric, over: set[str]) -> _Values:
-    facts = {"candidate": trial.candidate, "incumbent": trial.incumbent}
-    rows = _query(lake, trial, "model_calls", from_us=trial.reads_from_us, **facts)
-    columns = (rows[name].to_pylist() for name in ("session_id", metric.name))
+def _of_events(lake: Lake, trial: Trial, metric: Metric, over: set[str]) -> _Values:
+    facts: dict[str, object] = {"from_us": trial.reads_from_us}
+    if metric.source == "call":
+        view, column = "model_calls", metric.name
+        facts |= {"candidate": trial.candidate, "incumbent": trial.incumbent}
+    else:
+        view, column = "events", "value"
+        facts |= {"name": metric.name, "is_mean": metric.scale.bounds is not None}
+    rows = _query(lake, trial, view, **facts)
+    columns = (rows[name].to_pylist() for name in ("session_id", column))
     means = {session: mean for session, mean in zip(*columns, strict=True) if mean is not None}
     return {session: means[session] for session in over & means.keys()}, over - means.keys()
 

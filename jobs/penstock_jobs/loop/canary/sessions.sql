@@ -15,6 +15,7 @@ select session_id,
             when $split and arm in ('canary', 'current')
                  and (arm = 'canary') <> list_contains(checkpoints, $candidate) then 'other_arm'
        end                                         as left_out,
+       user_messages + model_calls + tool_calls + edits + feedback + interrupts + errors = 0 as silent,
        duration_s, events, user_messages, model_calls, tool_calls, failed_tool_calls, edits,
        feedback_positive, feedback_negative, interrupts, errors, prompt_tokens, completion_tokens
 from sessions

@@ -99,12 +99,12 @@ def _read_record(name: str, attributes: Attributes) -> Reading | None:
                     "command": text(attributes, "command_name")}  # fmt: skip
             return EventReading("user_message", {"text": prompt, **present(more)})
         case "api_request":
-            return ModelCallReading(facts=_request_facts(attributes))
+            return ModelCallReading(facts=request_facts(attributes))
         case "assistant_response":
             said = text(attributes, "response")
             answers = _answers(said if said != _REDACTED else None)
             cut = ["output"] * bool(truth(attributes, "response_truncated"))
-            return ModelCallReading(answers=answers, facts=_request_facts(attributes), cut=cut)
+            return ModelCallReading(answers=answers, facts=request_facts(attributes), cut=cut)
         case "api_response_body":
             return _response_body(attributes)
         case "api_request_body":
@@ -146,7 +146,7 @@ def read_span(span: Span, origin: Origin) -> Reading | None:
     name, attributes = span.name.removeprefix(_PREFIX), span.attributes
     if name == "llm_request":
         said = text(attributes, "response.model_output")
-        facts = _request_facts(attributes)
+        facts = request_facts(attributes)
         if said is None:
             return StepReading("llm", facts)
         return ModelCallReading(answers=_answers(said), facts=facts)
@@ -191,7 +191,7 @@ def _span_output(span: Span) -> Any:
     return None
 
 
-def _request_facts(attributes: Attributes) -> dict[str, Any]:
+def request_facts(attributes: Attributes) -> dict[str, Any]:
     usage = usage_of(
         {
             "input_tokens": count(attributes, "input_tokens"),
@@ -244,7 +244,7 @@ def _response_body(attributes: Attributes) -> Reading | None:
     body = _body(attributes)
     if body is None or "content" not in body:
         return _cut_body("api_response_body", attributes)
-    facts = _request_facts(attributes) | present(
+    facts = request_facts(attributes) | present(
         {
             "model": text(body, "model"),
             "finish_reason": text(body, "stop_reason"),
@@ -292,7 +292,7 @@ def _error(attributes: Attributes) -> EventReading:
         "error_class": "provider_error",
         "status_code": attributes.get("status_code"),
         "attempt": count(attributes, "attempt"),
-        **_request_facts(attributes),
+        **request_facts(attributes),
     }
     return EventReading("error", present(payload))
 

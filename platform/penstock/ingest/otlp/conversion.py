@@ -1,11 +1,12 @@
-"""Conversion of a batch of spans or records to event lines: which dialect reads each."""
+"""Conversion of a batch of spans, records or metrics to event lines: which dialect reads each."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
 from xxhash import xxh3_128_hexdigest
 
-from penstock.ingest.otlp import claude_code, genai, tracers
+from penstock.ingest.otlp import claude_code, genai, metrics, tracers
 from penstock.ingest.otlp.events import (
     Event,
     ModelCallReading,
@@ -31,8 +32,10 @@ from penstock.ingest.otlp.log_batch import (
 from penstock.ingest.otlp.records import (
     STATUS_ERROR,
     Attributes,
+    DataPoint,
     LogRecord,
     Malformed,
+    Metric,
     Origin,
     Span,
     chars_in,
@@ -59,13 +62,14 @@ _NAME_CHARS_MAX = 200
 
 
 class Converted(Struct):
-    """The result for a span or record of a batch. `is_known` is false if it is not from an agent;
-    `why` says that it is broken."""
+    """The result for a span, record or data point of a batch. `is_known` is false if it is not from
+    an agent, or of the unknown metric `name`; `why` says that it is broken."""
 
     place: int
     events: list[Event]
     is_known: bool = True
     why: str | None = None
+    name: str = ""
 
 
 class TelemetryBatch:
@@ -132,6 +136,29 @@ class TelemetryBatch:
         for reading in readings or []:
             yield _checked(reading.place, self._of_record, reading)
 
+    def metrics(self, told: Iterable[tuple[Origin, Metric | Malformed]]) -> Iterator[Converted]:
+        places = itertools.count(1)
+        for origin, metric in told:
+            if isinstance(metric, Malformed):
+                yield Converted(next(places), [], why=metric.why)
+                continue
+            is_known = metrics.is_known(metric)
+            for point in metric.points:
+                if is_known:
+                    yield Converted(next(places), list(self._of_point(metric, point, origin)))
+                else:
+                    yield Converted(next(places), [], is_known=False, name=metric.name)
+
+    def _of_point(self, metric: Metric, point: DataPoint, origin: Origin) -> Iterator[Event]:
+        reading = metrics.read_point(metric, point)
+        if reading is None:
+            return
+        at = microseconds(point.time_ns) or self._received_us
+        session = session_of(point.attributes, origin) or metrics.nameless_session(origin)
+        owner = owner_of(point.attributes, origin, session)
+        yield from self._start(owner, at)
+        yield from events_of(reading, owner, Moment("", at, at, otel=_otel("", "", origin)))
+
     def _of_span(self, place: int, span: Span, origin: Origin) -> Converted:
         join_span(span)
         reading = _reading_of_span(span, origin)
@@ -154,9 +181,20 @@ class TelemetryBatch:
         prompt = claude_code.span_prompt(span)
         if prompt is not None:
             events.append(user_message(owner, prompt, began, f"prompt:{moment.key}"))
+        events += self._evaluations(span, reading, owner, moment)
         if isinstance(reading, ToolReading) and claude_code.is_own(span):
             self._notes.note(self._tenant, owner.session_id, claude_code.RESULTS)
         return Converted(place, events)
+
+    def _evaluations(
+        self, span: Span, reading: Reading, owner: Owner, moment: Moment
+    ) -> Iterator[Event]:
+        call = reading.facts.get("call_id") if isinstance(reading, ModelCallReading) else None
+        for at, event in enumerate(span.events):
+            if event.name == genai.EVALUATION:
+                told = genai.read_evaluation(event.attributes, call or moment.key)
+                told.key = f"{moment.key}:evaluation:{at}"
+                yield from events_of(told, owner, moment)
 
     def _times(self, span: Span) -> tuple[int, int]:
         began = microseconds(span.start_ns) or microseconds(span.end_ns) or self._received_us

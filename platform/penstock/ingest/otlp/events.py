@@ -19,8 +19,9 @@ _SOURCE_CHARS_MAX = 128
 
 _SESSION = (
     "penstock.session", "gen_ai.conversation.id", "session.id", "conversation.id",
-    "traceloop.association.properties.session_id", "langfuse.session.id",
-    "langsmith.trace.session_id", "langsmith.metadata.session_id", "langsmith.metadata.thread_id",
+    "cursor.conversation.id", "traceloop.association.properties.session_id",
+    "langfuse.session.id", "langsmith.trace.session_id", "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
     "mlflow.trace.session", "ai.telemetry.metadata.sessionId",
     "ai.telemetry.metadata.session_id", "thread_id", "conversation_id", "session_id",
 )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.events.messages import Message, as_text, call_of, message_of, present, system_text
 from penstock.ingest.otlp.events import (
+    EventReading,
     ModelCallReading,
     Reading,
     RecordReading,
@@ -35,6 +36,7 @@ MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion",
                     "message", "messages", "generate")  # fmt: skip
 DETAILS = "gen_ai.client.inference.operation.details"
 CHOICE = "gen_ai.choice"
+EVALUATION = "gen_ai.evaluation.result"
 _ROLES = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -263,6 +265,20 @@ def _of_details(attributes: Attributes, given: Any, output: Any) -> tuple[Any, A
     return given, outputs[0].output if outputs and output is None else output
 
 
+def read_evaluation(held: Attributes, call_id: str | None) -> EventReading:
+    """Read what an evaluator says of a call: a reported reward, by its score, else its label."""
+    score = number(held, "gen_ai.evaluation.score.value")
+    label = text(held, "gen_ai.evaluation.score.label")
+    payload = {
+        "name": text(held, "gen_ai.evaluation.name"),
+        "value": label if score is None else score,
+        "comment": text(held, "gen_ai.evaluation.explanation"),
+        "error": text(held, "error.type"),
+        "call_id": text(held, "gen_ai.response.id") or call_id,
+    }
+    return EventReading("x_reward", present(payload))
+
+
 def output_text(value: Any) -> Any:
     parsed = structured(value)
     if isinstance(parsed, list) and parsed and all(
@@ -296,6 +312,9 @@ _OF_ANSWERS = ("gen_ai.response.id", "gen_ai.response.finish_reasons",
 def read_log(record: LogRecord, origin: Origin) -> RecordReading | None:
     body = structured(record.body)
     held = record.attributes | (body if isinstance(body, dict) else {})
+    if record.name == EVALUATION:
+        call = f"{record.trace_id}:{record.span_id}" if record.span_id else None
+        return RecordReading(read_evaluation(held, call))
     reading = _read_record(record.name, held)
     return RecordReading(reading, _record_key(record, held, origin)) if reading else None
 

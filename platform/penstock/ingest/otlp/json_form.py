@@ -11,10 +11,13 @@ import msgspec
 
 from penstock.ingest.otlp.records import (
     ATTRIBUTES_MAX,
+    CUMULATIVE,
     DEPTH_MAX,
     Attributes,
+    DataPoint,
     LogRecord,
     Malformed,
+    Metric,
     Origin,
     Span,
     SpanEvent,
@@ -42,12 +45,20 @@ def read_logs(body: bytes) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
     return logs_of(_decoded(body, "resourceLogs"))
 
 
+def read_metrics(body: bytes) -> Iterator[tuple[Origin, Metric | Malformed]]:
+    return metrics_of(_decoded(body, "resourceMetrics"))
+
+
 def spans_of(document: _Object) -> Iterator[tuple[Origin, Span | Malformed]]:
     return _records(document, ("resourceSpans", "scopeSpans", "spans"), _span)
 
 
 def logs_of(document: _Object) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
     return _records(document, ("resourceLogs", "scopeLogs", "logRecords"), _log_record)
+
+
+def metrics_of(document: _Object) -> Iterator[tuple[Origin, Metric | Malformed]]:
+    return _records(document, ("resourceMetrics", "scopeMetrics", "metrics"), _metric)
 
 
 def _decoded(body: bytes, name: str) -> _Object:
@@ -109,6 +120,28 @@ def _log_record(record: _Object) -> LogRecord:
         trace_id=_id(record, "traceId", 16),
         span_id=_id(record, "spanId", 8),
         event_name=_text(record, "eventName"),
+    )
+
+
+_METRIC_KINDS = ("sum", "histogram", "gauge", "exponentialHistogram", "summary")
+_CUMULATIVE = (CUMULATIVE, "AGGREGATION_TEMPORALITY_CUMULATIVE")
+
+
+def _metric(metric: _Object) -> Metric:
+    data = next(filter(None, (_object(metric, name) for name in _METRIC_KINDS)), {})
+    points = [_data_point(point) for point in _objects(data, "dataPoints")]
+    is_cumulative = data.get("aggregationTemporality") in _CUMULATIVE
+    return Metric(_text(metric, "name"), points, is_cumulative)
+
+
+def _data_point(point: _Object) -> DataPoint:
+    value = next((point[name] for name in ("asInt", "asDouble", "sum") if name in point), 0)
+    return DataPoint(
+        float(value),
+        _number(point.get("count", 1)),
+        _number(point.get("timeUnixNano")),
+        _number(point.get("startTimeUnixNano")),
+        _attributes(_objects(point, "attributes")),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.events.messages import present
-from penstock.ingest.otlp import claude_code, codex, genai
+from penstock.ingest.otlp import claude_code, codex, cursor, genai
 from penstock.ingest.otlp.events import (
     EventReading,
     ModelCallReading,
@@ -22,6 +22,7 @@ from penstock.ingest.otlp.records import LogRecord, Origin, chars_in
 
 _TENANTS_MAX = 1_000
 TRACE = "trace"
+_DIALECTS = (claude_code, codex, cursor, genai)
 
 
 class _Note(Struct):
@@ -91,7 +92,7 @@ class LogBatch:
 
     def take(self, place: int, record: LogRecord, origin: Origin) -> list[LogReading] | None:
         """Take a record; returns what can be reported now, or None if it is not from an agent."""
-        found = (dialect.read_log(record, origin) for dialect in (claude_code, codex, genai))
+        found = (dialect.read_log(record, origin) for dialect in _DIALECTS)
         told = next((each for each in found if each is not None), None)
         if told is None or told.reading is None:
             return None
@@ -133,9 +134,9 @@ def _merge(waiting: list[LogReading]) -> None:
         whole: RecordReading | None = None
         if told.name in ("assistant_response", "api_response_body") and told.key is not None:
             whole = asked.get((session, told.key))
-        elif told.name == "agent_response":
+        elif told.name in ("agent_response", cursor.ANSWER):
             whole = completed.pop(session, None)
-        elif told.name == "sse_event":
+        elif told.name in ("sse_event", cursor.USAGE):
             completed[session] = told
         if whole is not None and whole is not told and _add_answer(whole, told):
             told.reading = None

@@ -16,16 +16,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from penstock.ingest.otlp.records import (
     ATTRIBUTES_MAX,
+    CUMULATIVE,
     DEPTH_MAX,
     RECORD_BYTES_MAX,
     Attributes,
+    DataPoint,
     LogRecord,
     Malformed,
+    Metric,
     Origin,
     Span,
     SpanEvent,
@@ -34,8 +38,9 @@ from penstock.ingest.otlp.records import (
 Record = TypeVar("Record")
 
 _EVENTS_MAX = 16_384
-_FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2)
-_LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs", "log_records"}
+_FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2, metrics_pb2)
+_LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs", "log_records",
+          "resource_metrics", "scope_metrics", "metrics"}  # fmt: skip
 
 
 @cache
@@ -70,6 +75,11 @@ def read_spans(body: bytes) -> Iterator[tuple[Origin, Span | Malformed]]:
 def read_logs(body: bytes) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
     names = "LogsData", "ResourceLogs", "ScopeLogs", "LogRecord"
     return _records(body, [f"logs.v1.{name}" for name in names], _log_record)
+
+
+def read_metrics(body: bytes) -> Iterator[tuple[Origin, Metric | Malformed]]:
+    names = "MetricsData", "ResourceMetrics", "ScopeMetrics", "Metric"
+    return _records(body, [f"metrics.v1.{name}" for name in names], _metric)
 
 
 def _records(
@@ -131,6 +141,26 @@ def _log_record(record: Any) -> LogRecord:
     )
 
 
+def _metric(metric: Any) -> Metric:
+    kind = metric.WhichOneof("data")
+    data = getattr(metric, kind) if kind is not None else metric
+    points = [_data_point(point) for point in getattr(data, "data_points", ())]
+    how = getattr(data, "aggregation_temporality", 0)
+    return Metric(_text(metric.name), points, how == CUMULATIVE)
+
+
+def _data_point(point: Any) -> DataPoint:
+    is_number = hasattr(point, "as_double")
+    name = point.WhichOneof("value") or "as_int" if is_number else "sum"
+    return DataPoint(
+        float(getattr(point, name)),
+        1 if is_number else point.count,
+        point.time_unix_nano,
+        point.start_time_unix_nano,
+        _attributes(point.attributes),
+    )
+
+
 def _attributes(pairs: Any, depth: int = DEPTH_MAX) -> Attributes:
     if len(pairs) > ATTRIBUTES_MAX:
         raise ValueError(f"more than {ATTRIBUTES_MAX} attributes")
@@ -160,9 +190,9 @@ def _text(content: bytes) -> str:
 
 
 def encode_partial_success(rejected: int, why: str) -> bytes:
-    """The answer for spans or log records; empty if all is well."""
+    """The answer for any signal; empty if there is nothing to say."""
     told = ExportTracePartialSuccess(rejected_spans=rejected, error_message=why)
-    answer = ExportTraceServiceResponse(partial_success=told) if rejected else None
+    answer = ExportTraceServiceResponse(partial_success=told) if rejected or why else None
     return bytes(answer.SerializeToString()) if answer is not None else b""
 
 

@@ -1,4 +1,4 @@
-"""Spans and log records, as decoded from either encoding of OTLP."""
+"""Spans, log records and metrics, as decoded from either encoding of OTLP."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,6 +21,7 @@ RECORD_BYTES_MAX = 8 * 1024 * 1024
 DEPTH_MAX = 32
 
 STATUS_ERROR = 2
+CUMULATIVE = 2
 
 
 class Origin(Struct):
@@ -63,6 +64,22 @@ class LogRecord(Struct):
         some libraries put a source location into the field."""
         name = self.attributes.get("event.name")
         return name if isinstance(name, str) and name else self.event_name
+
+
+class DataPoint(Struct):
+    """A value of a metric: the sum of `count` measurements, or of a counter what it counted."""
+
+    total: float
+    count: int
+    time_ns: int
+    start_ns: int
+    attributes: Attributes
+
+
+class Metric(Struct):
+    name: str
+    points: list[DataPoint]
+    is_cumulative: bool = False
 
 
 class Malformed(Struct):

@@ -1,4 +1,4 @@
-"""`POST /v1/traces` and `POST /v1/logs`, as in OTLP/HTTP and docs/connect.md."""
+"""`POST /v1/traces`, `/v1/logs` and `/v1/metrics`, as in OTLP/HTTP and docs/connect.md."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -47,11 +47,12 @@ class FormUnknown(
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _REASONS_MAX = 3
+_NAMES_MAX, _NAME_CHARS_MAX = 20, 100
 _NOTES = SessionNotes()
 _GRPC_CODES = {400: 3, 401: 16, 403: 7, 408: 4, 413: 8, 415: 3, 429: 8, 503: 14}
 _GRPC_UNKNOWN = 2
 
-Signal = Literal["spans", "log records"]
+Signal = Literal["spans", "log records", "data points"]
 
 
 class Status(msgspec.Struct):
@@ -62,10 +63,12 @@ class Status(msgspec.Struct):
 
 
 class PartialSuccess(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The number of refused items, as text because JSON has no 64-bit numbers, and why."""
+    """The number of refused items, as text because JSON has no 64-bit numbers, and why. Unknown
+    metrics are named without a number."""
 
     rejected_spans: str | None = None
     rejected_log_records: str | None = None
+    rejected_data_points: str | None = None
     error_message: str | None = None
 
 
@@ -99,6 +102,7 @@ class _Outcome:
     ignored: int = 0
     rejected: int = 0
     reasons: list[str] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)
     acceptance: Acceptance = field(default_factory=Acceptance)
 
     def refuse(self, place: int, why: str) -> None:
@@ -106,10 +110,18 @@ class _Outcome:
         if len(self.reasons) < _REASONS_MAX:
             self.reasons.append(f"number {place}: {why}")
 
+    def ignore(self, name: str) -> None:
+        self.ignored += 1
+        if name and len(self.unknown) < _NAMES_MAX:
+            self.unknown.add(name[:_NAME_CHARS_MAX])
+
     @property
     def message(self) -> str:
         more = self.rejected - len(self.reasons)
-        return "; ".join(self.reasons) + (f"; and {more} more" if more else "")
+        said = [*self.reasons, *[f"and {more} more"] * bool(more)]
+        if self.unknown:
+            said.append(f"nothing is compared by {', '.join(sorted(self.unknown))}")
+        return "; ".join(said)
 
 
 _export = partial(
@@ -130,6 +142,11 @@ async def post_traces(request: Request[Any, Any, Any], gateway: Gateway) -> Resp
 @_export("/v1/logs", summary="Send log records of coding agents, as OTLP")
 async def post_logs(request: Request[Any, Any, Any], gateway: Gateway) -> Response[bytes]:
     return await _answer(request, gateway, "log records")
+
+
+@_export("/v1/metrics", summary="Send metrics of coding agents, as OTLP")
+async def post_metrics(request: Request[Any, Any, Any], gateway: Gateway) -> Response[bytes]:
+    return await _answer(request, gateway, "data points")
 
 
 async def _answer(
@@ -155,14 +172,10 @@ async def _answer(
 
 
 def _json_answer(outcome: _Outcome, signal: Signal) -> ExportAnswer:
-    if not outcome.rejected:
+    if not outcome.message:
         return ExportAnswer()
-    partial = PartialSuccess(error_message=outcome.message)
-    if signal == "spans":
-        partial.rejected_spans = str(outcome.rejected)
-    else:
-        partial.rejected_log_records = str(outcome.rejected)
-    return ExportAnswer(partial)
+    refused = {f"rejected_{signal.replace(' ', '_')}": str(outcome.rejected)}
+    return ExportAnswer(PartialSuccess(error_message=outcome.message, **refused))
 
 
 def _refusal(error: PenstockError | HTTPException, status: int, form: str) -> Response[bytes]:
@@ -240,8 +253,10 @@ def _converted(
     try:
         if signal == "spans":
             yield from batch.spans(reader.read_spans(body))
-        else:
+        elif signal == "log records":
             yield from batch.logs(reader.read_logs(body))
+        else:
+            yield from batch.metrics(reader.read_metrics(body))
     except ValueError as error:
         raise BodyUnreadable(why=f"it is not OTLP: {error}") from None
 
@@ -272,7 +287,7 @@ class _Lines:
         elif converted.is_known:
             self._outcome.converted += 1
         else:
-            self._outcome.ignored += 1
+            self._outcome.ignore(converted.name)
         for line in lines:
             self._lines.append(line)
             self._places.append(converted.place)
@@ -298,4 +313,4 @@ class _Lines:
         self._lines, self._waiting_bytes = [], 0
 
 
-ROUTES = [post_traces, post_logs]
+ROUTES = [post_traces, post_logs, post_metrics]

@@ -30,8 +30,8 @@ LESS_IS_BETTER = frozenset(
         "asked_instead", "censored", "clarifying_questions", "completion_tokens",
         "dissatisfied", "duration_s", "errors", "excluded", "failed_tool_calls",
         "feedback_negative", "interrupts", "judged_follow_up", "latency", "latency_ms",
-        "model_calls", "negative_by_rule", "prompt_tokens", "self_rework", "tool_calls", "ttft_ms",
-        "user_messages",
+        "model_calls", "negative_by_rule", "prompt_tokens", "reported_cost_usd", "reported_tokens",
+        "reported_tool_calls", "self_rework", "tool_calls", "ttft_ms", "user_messages",
     }
 )  # fmt: skip
 #: With fewer tasks no test keeps its error rate.
