@@ -79,6 +79,7 @@ class LogTruncated(PenstockError):
 def refuse_truncated_log(lake: Lake) -> None:
     """Raise LogTruncated where new events would take the places of others that the lake covers, and
     be acknowledged but never stored."""
+    lake.log.mend()
     with lake.database.read() as connection:
         partitions = read_next_offsets(connection)
     for number, covered in partitions.items():
@@ -363,6 +364,7 @@ class PartitionWriter:
             also=self._set_aside(claim, flush.rejected, sources, confirm),
         )
         parts.crash_point("file written")
+        parts.lake.log.secure(self._partition, self._position)
         try:
             claim = commits.advance(parts.lake.database, claim, change, lease_s=parts.lease_s)
         except FencedOff:

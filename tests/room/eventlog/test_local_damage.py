@@ -50,12 +50,16 @@ def test_whatever_a_crash_leaves_nothing_before_it_is_lost(
         path.write_bytes(left)
         again = open_log()
         assert values_of(again) == [b"first", b"second", b""]
+        assert path.read_bytes() == left
+        again.mend()
         damage = again.damage()
         assert path.read_bytes() == (left if damage else whole[:last])
         again.append({0: [b"next"]})
         assert values_of(again) == [b"first", b"second", b"", b"next"]
         assert again.damage() == damage
         again.close()
+        for later in files(tmp_path)[1:]:
+            later.unlink()
         for part in damage:
             assert Path(part.name).read_bytes() == left[last:]
             Path(part.name).unlink()
@@ -76,7 +80,7 @@ def test_a_torn_tail_of_a_dead_process_is_cut_by_those_that_run(
     path.write_bytes(whole + tear)
     assert reader.bounds(0) == bounds
     assert values_of(reader) == [b"first"]
-    path.write_bytes(whole + tear)
+    assert path.read_bytes() == whole + tear
     appender.append({0: [b"next"]})
     assert values_of(reader) == values_of(appender) == [b"first", b"next"]
 
@@ -164,6 +168,7 @@ def test_a_flipped_bit_in_the_last_block_keeps_its_place(open_log: Open, tmp_pat
     last = split_offset(log.bounds(0).end)[1]
     log.append({0: [b"last"]})
     end = log.bounds(0).end
+    log.close()
     [path] = files(tmp_path)
     whole = path.read_bytes()
     for position, bit in itertools.product(range(last, len(whole)), range(8)):
@@ -172,11 +177,14 @@ def test_a_flipped_bit_in_the_last_block_keeps_its_place(open_log: Open, tmp_pat
         path.write_bytes(flipped)
         again = open_log()
         assert values_of(again) == [b"first"]
-        assert again.bounds(0).end == log.bounds(0).end == end
+        again.mend()
+        assert values_of(again) == [b"first"]
+        assert again.bounds(0).end > end
         [part] = again.damage()
         assert Path(part.name).read_bytes() == flipped[last:]
         again.close()
         Path(part.name).unlink()
+        files(tmp_path)[1].unlink()
 
 
 @pytest.mark.parametrize("change", ["shorter", "gone"])
@@ -193,8 +201,6 @@ def test_a_file_that_was_cut_or_removed_by_others_is_not_written_over(
         path.unlink()
     with pytest.raises(LogCorrupt):
         log.append({0: [b"third"]})
-    with pytest.raises(LogCorrupt):
-        log.bounds(0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
 """Processes append to one log at once, are killed, and take partitions from each other."""
 
+import fcntl
+import os
 from pathlib import Path
+
+import pytest
 
 from penstock.backends.eventlog.log import Claim, Entry
 from tests.room.eventlog.conftest import Open
@@ -64,8 +68,17 @@ def test_one_that_slept_while_others_rolled_and_trimmed_appends_to_what_is_there
 
 APPEND_AND_SAY = """
 log = open_log(sys.argv[1], file_bytes_max=2000)
-number = int(sys.argv[2])
+number, torn = map(int, sys.argv[2:])
+write = os.pwrite
+
+def write_half(descriptor, block, at):
+    write(descriptor, block[:len(block) // 2], at)
+    say("torn")
+    signal.pause()
+
 while True:
+    if number == torn:
+        os.pwrite = write_half
     log.append({0: [b"%d" % number, b"x" * (number % 300)]})
     say(number)
     number += 1
@@ -73,13 +86,23 @@ while True:
 
 
 def test_what_a_killed_process_had_appended_is_there_and_others_go_on(
-    open_log: Open, tmp_path: Path
+    open_log: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also in the middle of a block: readers wait for nobody, and change nothing."""
     survivor = open_log(file_bytes_max=2000)
     first = 0
-    for acknowledged in (1, 7, 40, 90):
-        process = start(APPEND_AND_SAY, tmp_path / "log", first)
+    for acknowledged, is_torn in ((1, False), (7, True), (40, False), (90, True)):
+        torn = first + acknowledged if is_torn else -1
+        process = start(APPEND_AND_SAY, tmp_path / "log", first, torn)
         said = [hear(process) for _ in range(acknowledged)]
+        if is_torn:
+            assert hear(process) == "torn"
+            with monkeypatch.context() as forbidden:
+                for module, call in ((fcntl, "flock"), (os, "ftruncate"), (os, "fdatasync")):
+                    forbidden.setattr(module, call, None)
+                for log in (open_log(), survivor):
+                    assert values_of(log)[::2] == [b"%d" % number for number in range(torn)]
+                    assert log.bytes_beyond(0, log.bounds(0).end) == 0
         said += kill(process)
         done = first + len(said)
         for log in (open_log(), survivor):

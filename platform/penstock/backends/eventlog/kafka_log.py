@@ -111,6 +111,12 @@ class KafkaEventLog:
             [end] = self._ends([partition])
         return round(max(0, end - offset) * self._record_bytes)
 
+    def secure(self, partition: int, offset: int) -> None:
+        """A consumer gets what all replicas in sync have."""
+
+    def mend(self) -> None:
+        """The brokers do."""
+
     def hold(self, partition: int) -> Claim:
         return Claim.UNKNOWN
 

@@ -30,7 +30,7 @@ from penstock.backends.eventlog.log import (
     OffsetBounds,
 )
 from penstock.core.errors import Backlogged
-from penstock.core.files import make_directory, make_private_once, sync_directory
+from penstock.core.files import make_directory, make_private_once
 from penstock.core.settings import MIB
 
 _VERSION = 1
@@ -70,16 +70,11 @@ class LocalEventLog:
         with ExitStack() as opened:
             opened.callback(self.close)
             with self._explained():
-                make_directory(path)
-                self._lock_file = os.open(path / "append.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            with self._locked():
                 self.id, self.partitions = _identify(path, partitions)
-                for number in range(self.partitions):
-                    files = path / f"p-{number:04d}"
-                    self._partitions.append(LocalPartition(files, self.id, file_bytes_max))
-                sync_directory(path)
-                for partition in self._partitions:
-                    partition.catch_up()
+                self._lock_file = os.open(path / "append.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            for number in range(self.partitions):
+                files = path / _folder(number)
+                self._partitions.append(LocalPartition(files, self.id, file_bytes_max))
             opened.pop_all()
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
@@ -101,9 +96,8 @@ class LocalEventLog:
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
         deadline = time.monotonic() + wait_s
         while True:
-            entries = self._partitions[partition].read(offset, bytes_max)
-            if not entries and self._partitions[partition].is_behind():
-                entries = self._up_to_date(partition).read(offset, bytes_max)
+            with self._explained():
+                entries = self._partitions[partition].read(offset, bytes_max)
             left = deadline - time.monotonic()
             if entries or left <= 0:
                 return entries
@@ -117,25 +111,38 @@ class LocalEventLog:
         return [self.bounds(partition).end for partition in range(self.partitions)]
 
     def bounds(self, partition: int) -> OffsetBounds:
-        return self._up_to_date(partition).bounds()
+        return self._looked_at(partition).bounds()
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
-        return self._up_to_date(partition).bytes_beyond(offset)
+        return self._looked_at(partition).bytes_beyond(offset)
 
     def hold(self, partition: int) -> Claim:
+        files = self._partitions[partition]
         # The lock goes with the process, however it ends, and with no clock.
+        with self._mutex, self._explained():
+            mine = files.is_held or files.hold()
+        return Claim.MINE if mine else Claim.TAKEN
+
+    def mend(self) -> None:
         with self._locked():
-            return Claim.MINE if self._partitions[partition].hold() else Claim.TAKEN
+            for partition in self._partitions:
+                partition.catch_up()
+
+    def secure(self, partition: int, offset: int) -> None:
+        with self._explained():
+            self._partitions[partition].secure(offset)
 
     def trim(self, partition: int, before: int) -> None:
-        with self._locked():
-            # The newest file stays until it is rolled. Where room is short no append rolls it, and
-            # nothing would ever make room.
-            full = self._bytes_held() * 2 > self._bytes_max
+        files = self._looked_at(partition)
+        with self._explained():
+            full = sum(each.bytes_on_disk() for each in self._partitions) * 2 > self._bytes_max
             full = full or self._measure_disk_free() < self._disk_reserve_bytes * 2
-            covered = self._partitions[partition].covered(before, roll=full)
-        with self._explained():  # without the lock: to remove a large file takes a while
-            for file in covered:
+        # The newest file stays until it is rolled. Where room is short no append rolls it, and
+        # nothing would ever make room.
+        if full and files.bounds().end <= before:
+            self.set_apart(partition)
+        with self._explained():
+            for file in files.covered(before):
                 file.unlink(missing_ok=True)
 
     def set_apart(self, partition: int) -> int:
@@ -147,6 +154,8 @@ class LocalEventLog:
         return True
 
     def damage(self, *, look: bool = False) -> list[DamagedPart]:
+        if look:
+            self.mend()
         for number in range(self.partitions if look else 0):
             offset = self.bounds(number).first
             while entries := self.read(number, offset, _LOOK_BYTES):
@@ -162,13 +171,11 @@ class LocalEventLog:
                 os.close(self._lock_file)
                 self._lock_file = -1
 
-    def _up_to_date(self, number: int) -> LocalPartition:
-        """Catch up with what others appended, or are appending now."""
-        partition = self._partitions[number]
-        if partition.is_behind():
-            with self._locked():
-                partition.catch_up()
-        return partition
+    def _looked_at(self, partition: int) -> LocalPartition:
+        files = self._partitions[partition]
+        with self._explained():
+            files.look()
+        return files
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -196,7 +203,9 @@ class LocalEventLog:
             partition.catch_up()
         held = sum(partition.bytes_held() for partition in self._partitions)
         if held + more_bytes > self._bytes_max:  # it may have been trimmed since
-            held = self._bytes_held()
+            for partition in self._partitions:
+                partition.recount()
+            held = sum(partition.bytes_held() for partition in self._partitions)
         if held + more_bytes > self._bytes_max:
             why = f"{held} bytes wait in the event log, whose limit is {self._bytes_max}"
             raise Backlogged(why=why, retry_after_s=5)
@@ -213,17 +222,16 @@ class LocalEventLog:
         disk = os.statvfs(self._path)
         return disk.f_bavail * disk.f_frsize
 
-    def _bytes_held(self) -> int:
-        """Count anew, in every partition."""
-        for partition in self._partitions:
-            partition.catch_up()
-            partition.recount()
-        return sum(partition.bytes_held() for partition in self._partitions)
+
+def _folder(partition: int) -> str:
+    return f"p-{partition:04d}"
 
 
 def _identify(path: Path, partitions: int) -> tuple[str, int]:
     name = path / "log.json"
     if not name.exists():
+        for number in range(partitions):
+            make_directory(path / _folder(number))
         new = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
         make_private_once(name, json.dumps(new).encode())
     try:

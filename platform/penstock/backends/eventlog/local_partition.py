@@ -1,9 +1,10 @@
 """One partition of a local log: its files, and the blocks in them.
 
 A block is a checksummed group of values, written and synced as one. Only the last one can be torn
-by a crash: its beginning is there, and it is cut off. All else that is broken is damage. Its bytes
-stay where they are, a copy is set aside, and what is intact behind them is read. A header is valid
-only in its own log and at its own offset, so that nothing else on the disk is taken for a block."""
+by a crash: its beginning is there, and the next appender cuts it off. All else that is broken is
+damage. Its bytes stay where they are, a copy is set aside, and what is intact behind them is read.
+A header is valid only in its own log and at its own offset, so that nothing else on the disk is
+taken for a block."""
 
 import fcntl
 import os
@@ -31,19 +32,19 @@ def split_offset(offset: int) -> tuple[int, int]:
 
 
 class LocalPartition:
-    """The files of one partition. One offset says how far they are intact and on disk, so readers
-    need no lock. What lies beyond it may be torn, or taken back."""
+    """The files of one partition. Readers need no lock: they stop at the first torn block of the
+    newest file. Appenders alone, who hold the log's lock, change anything."""
 
     def __init__(self, path: Path, log_id: str, file_bytes_max: int) -> None:
         self._path = path
         self._log = zlib.crc32(log_id.encode())
         self._file_bytes_max = min(file_bytes_max, _POSITION_MASK)
-        self._durable = make_offset(_FIRST_FILE, 0)
+        #: How far this process knows the blocks to be on disk, and how far a reader found them.
+        self._durable = self._seen = make_offset(_FIRST_FILE, 0)
         self._descriptor = -1
         self._written = 0
         self._sealed_bytes = 0
         self._writer_lock = -1
-        path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     # Appending; the caller holds the log's lock
 
@@ -59,10 +60,13 @@ class LocalPartition:
                 self._open(newest)
                 file, good = split_offset(self._durable)
             if os.fstat(self._descriptor).st_size != good:
-                good = self._check(good)
+                good, is_damaged = self._check(good)
                 os.ftruncate(self._descriptor, good)
                 os.fdatasync(self._descriptor)
                 self._durable = make_offset(file, good)
+                if is_damaged:  # readers pass it once the file is not the newest any more
+                    self._open(file + 1)
+                    good = 0
         except OSError:
             self.close()  # the next call looks at the disk afresh
             raise
@@ -86,27 +90,15 @@ class LocalPartition:
 
     def abandon(self) -> None:
         """Take back a failed write and go on in a new file. A later sync of the same descriptor
-        could succeed without the lost pages."""
+        could succeed without the lost pages, and a reader may have seen the block at its place."""
         file, good = split_offset(self._durable)
         if self._written == good:
             return
         try:
-            self._open(file)
             os.ftruncate(self._descriptor, good)
-            os.fdatasync(self._descriptor)
-            if good:
-                self._open(file + 1)
+            self._open(file + 1)
         except OSError:
             self.close()  # the next append looks at the disk afresh
-
-    def covered(self, before: int, *, roll: bool) -> list[Path]:
-        """List files, but not the newest, that hold nothing at or beyond this offset. With `roll` a
-        new file begins if all are covered."""
-        newest, good = split_offset(self._durable)
-        if roll and good and self._durable <= before:
-            self._open(newest + 1)
-        older = self._files()[:-1]
-        return [self._name(f) for f in older if make_offset(f, self._size(f)) <= before]
 
     def roll(self) -> int:
         """Begin a new file. Returns the end of the one before."""
@@ -124,10 +116,14 @@ class LocalPartition:
         newest, _ = split_offset(self._durable)
         self._sealed_bytes = sum(self._size(file) for file in self._files() if file < newest)
 
+    # Holding; the lock is its own
+
+    @property
+    def is_held(self) -> bool:
+        return self._writer_lock >= 0
+
     def hold(self) -> bool:
         """Try to become the partition's writer."""
-        if self._writer_lock >= 0:
-            return True
         descriptor = os.open(self._path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,8 +157,9 @@ class LocalPartition:
         _, self._written = split_offset(self._durable)
         self.recount()
 
-    def _check(self, start: int) -> int:
-        """Find the end of the last intact block. Raises LogCorrupt where the file was cut."""
+    def _check(self, start: int) -> tuple[int, bool]:
+        """Find the end of the last block, and whether it is damaged. Raises LogCorrupt where the
+        file was cut."""
         file, good = split_offset(self._durable)
         size = os.fstat(self._descriptor).st_size
         if size < good:
@@ -176,9 +173,9 @@ class LocalPartition:
             end = entry.next_offset
         tail = data[end - offset :]
         if not tail or _is_torn(tail, self._log, end):
-            return split_offset(end)[1]
+            return split_offset(end)[1], False
         self._set_aside(Entry(end, offset + len(data), []), tail)
-        return size  # it may have been acknowledged, and the lake may cover it: its place stays
+        return size, True  # it may have been acknowledged, and the lake may cover it
 
     def _set_aside(self, damaged: Entry, content: bytes) -> None:
         """Keep a copy of damaged bytes, before anything else happens to them."""
@@ -198,22 +195,54 @@ class LocalPartition:
 
     # Reading; needs no lock
 
-    def is_behind(self) -> bool:
-        """Whether anything lies beyond the durable part that this process knows."""
-        file, good = split_offset(self._durable)
+    def look(self) -> None:
+        """Learn how far the blocks reach, by their headers. The last one may not be on disk yet, or
+        be taken back."""
+        file, position = split_offset(max(self._seen, self._durable))
+        newest = max(self._files(), default=0)
+        if newest < file and position:
+            raise LogCorrupt(path=self._name(file), position=position, why="the file is gone")
+        if newest > file:
+            file, position = newest, 0
         try:
-            size = self._name(file).stat().st_size
+            descriptor = os.open(self._name(file), os.O_RDONLY)
         except FileNotFoundError:
-            return True
-        return size != good or self._name(file + 1).exists()
+            return  # nothing was appended yet, or all of it was trimmed meanwhile
+        try:
+            size = os.fstat(descriptor).st_size
+            while size - position >= HEADER_BYTES:
+                header = os.pread(descriptor, HEADER_BYTES, position)
+                end = position + _sealed_bytes(header, self._log, make_offset(file, position))
+                if not position < end <= size:
+                    break
+                position = end
+            if size - position >= HEADER_BYTES:  # torn, or damaged with others behind it
+                rest = os.pread(descriptor, size - position, position)
+                for entry in _entries_in(rest, self._log, make_offset(file, position)):
+                    position = split_offset(entry.next_offset)[1]
+        finally:
+            os.close(descriptor)
+        self._seen = max(self._seen, make_offset(file, position))
+
+    def secure(self, offset: int) -> None:
+        """Return once the blocks before this offset are on disk. Those with another one behind them
+        are: appenders sync, or take back, each before the next."""
+        file, position = split_offset(offset)
+        if offset <= self._durable or self._size(file) > position or file < max(self._files()):
+            return
+        descriptor = os.open(self._name(file), os.O_RDONLY)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def read(self, offset: int, bytes_max: int) -> list[Entry]:
-        newest, good = split_offset(self._durable)
         first, position = split_offset(offset)
+        files = [file for file in self._files() if file >= first]
         entries: list[Entry] = []
-        for file in (file for file in self._files() if first <= file <= newest):
-            start, end = position if file == first else 0, good if file == newest else None
-            more, complete = self._read_file(file, start, end, bytes_max)
+        for file in files:
+            start = position if file == first else 0
+            more, complete = self._read_file(file, start, bytes_max, is_newest=file == files[-1])
             entries += more
             bytes_max -= sum(entry.next_offset - entry.offset for entry in more)
             if not complete or bytes_max <= 0:
@@ -221,16 +250,16 @@ class LocalPartition:
         return entries
 
     def _read_file(
-        self, file: int, start: int, end: int | None, bytes_max: int
+        self, file: int, start: int, bytes_max: int, *, is_newest: bool
     ) -> tuple[list[Entry], bool]:
-        """Read entries from `start`, and whether they reach the `end`. A damaged part is an entry
+        """Read entries from `start`, and whether they reach the end. A damaged part is an entry
         without values."""
         try:
             descriptor = os.open(self._name(file), os.O_RDONLY)
         except FileNotFoundError:
             return [], True  # trimmed meanwhile
         try:
-            end = os.fstat(descriptor).st_size if end is None else end
+            end = os.fstat(descriptor).st_size
             if start >= end:
                 return [], True
             data = os.pread(descriptor, min(max(bytes_max, HEADER_BYTES), end - start), start)
@@ -245,6 +274,8 @@ class LocalPartition:
                 entries = list(_entries_in(data, self._log, offset))
         finally:
             os.close(descriptor)
+        if not entries and is_newest:
+            return [], False  # it is being written, or the next appender cuts it off
         if not entries:  # nothing behind is intact
             entries = [Entry(offset, make_offset(file, end), [])]
         for entry in entries:
@@ -254,12 +285,20 @@ class LocalPartition:
 
     def bounds(self) -> OffsetBounds:
         files = self._files()
-        first = make_offset(files[0], 0) if files else self._durable
-        return OffsetBounds(first, max(first, self._durable))
+        first = make_offset(files[0], 0) if files else self._seen
+        return OffsetBounds(first, max(first, self._seen))
+
+    def covered(self, before: int) -> list[Path]:
+        """List files, but not the newest, that hold nothing at or beyond this offset."""
+        older = self._files()[:-1]
+        return [self._name(f) for f in older if make_offset(f, self._size(f)) <= before]
+
+    def bytes_on_disk(self) -> int:
+        return sum(map(self._size, self._files()))
 
     def bytes_beyond(self, offset: int) -> int:
         first, position = split_offset(offset)
-        newest, end = split_offset(self._durable)
+        newest, end = split_offset(self._seen)
         between = sum(self._size(file) for file in self._files() if first <= file < newest)
         return max(0, between + end - position)
 
@@ -321,20 +360,25 @@ def _is_torn(tail: bytes, log: int, offset: int) -> bool:
     written = tail.rstrip(b"\0")
     if len(written) < HEADER_BYTES:
         return _MAGIC.startswith(written[: len(_MAGIC)])
-    length, (seal,) = _HEADER.unpack_from(tail)[1], _SEAL.unpack_from(tail, _HEADER.size)
-    sealed: bool = seal == _seal_of(memoryview(tail), log, offset)
-    return sealed and HEADER_BYTES + length > len(tail)
+    return _sealed_bytes(tail, log, offset) > len(tail)
+
+
+def _sealed_bytes(header: bytes | memoryview, log: int, offset: int) -> int:
+    """The bytes of the block with this header; none if it is no header of this place."""
+    magic, length, _, _ = _HEADER.unpack_from(header)
+    (seal,) = _SEAL.unpack_from(header, _HEADER.size)
+    is_sealed = magic == _MAGIC and seal == _seal_of(memoryview(header), log, offset)
+    return HEADER_BYTES + int(length) if is_sealed else 0
 
 
 def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:
     """Read the block at `start`; None if there is no intact one."""
     if len(view) - start < HEADER_BYTES:
         return None
-    magic, length, count, checksum = _HEADER.unpack_from(view, start)
-    (seal,) = _SEAL.unpack_from(view, start + _HEADER.size)
-    end = start + HEADER_BYTES + length
-    if magic != _MAGIC or end > len(view) or seal != _seal_of(view[start:], log, offset + start):
+    end = start + _sealed_bytes(view[start : start + HEADER_BYTES], log, offset + start)
+    if not start < end <= len(view):
         return None
+    _, _, count, checksum = _HEADER.unpack_from(view, start)
     body = view[start + HEADER_BYTES : end]
     if zlib.crc32(body) != checksum:
         return None

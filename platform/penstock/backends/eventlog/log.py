@@ -63,8 +63,16 @@ class EventLog(Protocol):
         log already. Append all of them again."""
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
-        """Read durable entries from `offset` on, or from the first that is left. Returns about
-        `bytes_max`, but at least one entry, if one comes within `wait_s`."""
+        """Read entries from `offset` on, or from the first that is left. Returns about `bytes_max`,
+        but at least one entry, if one comes within `wait_s`. It waits for no appender: the last
+        entry may be taken back, and what comes next has another offset."""
+
+    def secure(self, partition: int, offset: int) -> None:
+        """Return once the entries read before this offset are durable. Call it before a promise
+        rests on them."""
+
+    def mend(self) -> None:
+        """Cut off what a crash left torn, and set aside what it damaged. Appenders do it first."""
 
     @property
     def expires(self) -> bool:
