@@ -85,7 +85,7 @@ def metric(name: str, *points: tuple[Mapping[str, Any], Mapping[str, Any]], at_m
            cumulative: bool = False) -> Row:  # fmt: skip
     """A counter, or a histogram whose points have a `sum`; each point has attributes and values."""
     at_ns = (BEGAN_US + at_ms * 1000) * 1000
-    times = {"timeUnixNano": str(at_ns), "startTimeUnixNano": str(BEGAN_US * 1000)}
+    times: Row = {"timeUnixNano": str(at_ns), "startTimeUnixNano": str(BEGAN_US * 1000)}
     data = [times | {"attributes": attributes(told)} | value for told, value in points]
     kind = "histogram" if "sum" in points[0][1] else "sum"
     how = 2 if cumulative else 1
