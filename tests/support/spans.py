@@ -86,7 +86,7 @@ def metric(name: str, *points: tuple[Mapping[str, Any], Mapping[str, Any]], at_m
     """A counter, or a histogram whose points have a `sum`; each point has attributes and values."""
     at_ns = (BEGAN_US + at_ms * 1000) * 1000
     times: Row = {"timeUnixNano": str(at_ns), "startTimeUnixNano": str(BEGAN_US * 1000)}
-    data = [times | {"attributes": attributes(told)} | value for told, value in points]
+    data = [times | {"attributes": attributes(told), **value} for told, value in points]
     kind = "histogram" if "sum" in points[0][1] else "sum"
     how = 2 if cumulative else 1
     return {"name": name, kind: {"dataPoints": data, "aggregationTemporality": how}}

@@ -225,10 +225,11 @@ _FAILED = re.compile(
 _FAILED_JSON = re.compile(r'\s*\{.*"(?:error|success)"\s*:\s*(?:"[^"]|false|true)', re.DOTALL)
 
 _PATHS = ("file_path", "filePath", "filepath", "path", "filename", "file", "absolute_path",
-          "target_file", "notebook_path")  # fmt: skip
-_OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
-_NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace")
-_CONTENT = ("content", "file_text", "contents", "new_content", "code_edit")
+          "target_file", "notebook_path", "TargetFile", "AbsolutePath")  # fmt: skip
+_OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search", "TargetContent")
+_NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace",
+        "ReplacementContent")  # fmt: skip
+_CONTENT = ("content", "file_text", "contents", "new_content", "code_edit", "CodeContent")
 _PATCHES = ("patch", "input", "diff", "patchText")
 _WRITES = re.compile(r"write|create|new_file|save", re.IGNORECASE)
 _EDITS = re.compile(r"edit|write|insert|replace|patch|create", re.IGNORECASE)
@@ -310,7 +311,7 @@ def edits_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[FileEdit]:
         return
     if not path:
         return
-    several = arguments.get("edits")
+    several = arguments.get("edits", arguments.get("ReplacementChunks"))
     for change in several if isinstance(several, list) else [arguments]:
         if not isinstance(change, dict) or arguments.get("command") in ("view", "undo_edit"):
             continue

@@ -251,8 +251,9 @@ def recognise(candidate: Candidate) -> Importer | None:
 
 #: Stores that agents keep and nothing here can read, with the reason.
 _UNREAD_STORES = {
-    "~/.codeium/windsurf/cascade": "Windsurf encrypts its conversations",
-    "~/.gemini/antigravity/conversations": "the layout of Antigravity's conversations is not known",
+    "~/.codeium/windsurf/cascade": "Windsurf encrypts its conversations; its hook may write them",
+    "~/.gemini/antigravity/conversations": "Antigravity encrypts them; brain/ has transcripts",
+    "~/.gemini/antigravity-cli/conversations": "Antigravity encrypts them; brain/ has transcripts",
 }
 
 

@@ -23,6 +23,8 @@ from penstock_jobs.importers.report import Notes, SourceUnfit
 
 #: Importers recognise a file by this beginning.
 BEGINNING_BYTES = 64 * 1024
+#: Some agents begin a log with many titles.
+_FIRST_ROWS = 200
 #: The first row may be longer: it may hold instructions or pasted text.
 _FIRST_LINE_BYTES_MAX = 16 * 1024 * 1024
 #: A longer line is skipped.
@@ -311,19 +313,19 @@ class Candidate(Source):
 
     @cached_property
     def first_rows(self) -> list[dict[str, Any]]:
-        """The JSON objects of the first twenty lines, without a torn last one. Empty if most lines
-        are none: they belong to a document."""
+        """The JSON objects of the first lines, without a torn last one. Empty if most lines are
+        none: they belong to a document."""
         if self.beginning.removeprefix(_MARK).lstrip()[:1] != b"{":
             return []
         lines = self._begun.split(b"\n")
         is_all = len(self._begun) < BEGINNING_BYTES
         whole = list(filter(bytes.strip, lines if is_all else lines[:-1]))
         rows = []
-        for line in whole[:20]:
+        for line in whole[:_FIRST_ROWS]:
             with suppress(SourceUnfit):
                 rows.append(decode(line))
         found = [row for row in rows if isinstance(row, dict)]
-        return found if 2 * len(found) >= len(whole[:20]) else []
+        return found if 2 * len(found) >= len(whole[:_FIRST_ROWS]) else []
 
     @cached_property
     def is_lines(self) -> bool:

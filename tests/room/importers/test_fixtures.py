@@ -32,7 +32,10 @@ def test_one_importer_takes_what_is_expected_wherever_it_lies(
 ) -> None:
     here, there = sources_of(folder, tmp_path / "a"), sources_of(folder, tmp_path / "b")
     for source, _importer, _size in plan_import([here]).sources:
-        candidate = Candidate(source.path, source.folder, source.names, source.is_folder)
+        if source.real.exists():
+            candidate = Candidate(source.path, source.folder, source.names, source.is_folder)
+        else:  # in a Git repository
+            candidate = Candidate(source.folder, source.folder.parent, (source.folder.name,), True)
         assert [each.name for each in all_importers() if each.recognises(candidate)] == [name]
     collector = EventCollector()
     collector.take_all(here)
@@ -55,7 +58,7 @@ def test_content_alone_decides_whatever_a_file_is_called(tmp_path: Path) -> None
     for name, folder in cases():
         here = sources_of(folder, tmp_path / name)
         for source, _importer, _size in plan_import([here]).sources:
-            if source.is_folder or isinstance(source, StoredSession):
+            if not source.exists() or isinstance(source, StoredSession):
                 continue  # such a store is known by its folders
             shutil.copy(source.real, renamed := tmp_path / "download (1)")
             candidate = Candidate(renamed, tmp_path, (renamed.name,))

@@ -166,8 +166,8 @@ def files_at(repository: Repository) -> tuple[str, list[tuple[str, str, int]]]:
     files = []
     for line in git(repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
         facts, _, path = line.decode(errors="replace").partition("\t")
-        if facts.startswith(_REGULAR):
-            files.append((path, facts.split()[2], int(facts.split()[3])))
+        if facts.startswith(_REGULAR) and (size := facts.split()[3]).isdigit():
+            files.append((path, facts.split()[2], int(size)))
     return commit, files
 
 
