@@ -1,5 +1,6 @@
 """The command line. It loads only the room of the command that runs."""
 
+import gc
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -148,6 +149,9 @@ def _about(
     """Trajectories of coding agents, from production to training and back."""
 
 
+#: Thresholds of the garbage collector. What modules make while they are loaded is no garbage.
+_COLLECTIONS = (20_000, 20, 100)
+
 app = typer.Typer(cls=RoomCommands, name="penstock", no_args_is_help=True, **_STYLE)
 app.callback()(_about)
 
@@ -157,6 +161,7 @@ def main() -> None:
 
     Ctrl-C becomes an exit status without a message."""
     guard_terminal()
+    gc.set_threshold(*_COLLECTIONS)
     start_without_pandas()
     if sys.argv[1:2] == ["serve"]:  # before the first thread
         keep_freed_memory()

@@ -104,8 +104,6 @@ def open_tls(settings: ServerSettings) -> ServerTls | None:
 #: Name in the data directory.
 _KEY_FILE = "first-admin-key"
 _SWITCH_SECONDS = 0.0002
-#: Thresholds of the garbage collector's generations.
-_COLLECTIONS = (20_000, 20, 100)
 
 
 def run_server(settings: Settings, role: ServerRole, *, json: bool) -> None:
@@ -272,13 +270,9 @@ def _short_pauses() -> Iterator[None]:
     sys.setswitchinterval(_SWITCH_SECONDS)
     # Objects loaded so far are never visited again. A full collection would visit every event that
     # is being written, and stop all threads meanwhile.
-    thresholds = gc.get_threshold()
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECTIONS)
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
         gc.unfreeze()
         sys.setswitchinterval(before)

@@ -305,8 +305,8 @@ def _compiled_screen(of_rules: tuple[tuple[bytes, tuple[str, ...]], ...]) -> Scr
 _ANY_BASE64 = f"(?:{QUARTET}){{5}}"
 #: A shorter needle would be in any image.
 _NEEDLE_CHARS_MIN = 3
-#: A pattern of Hyperscan has at most 16,000 characters.
-_WORDS_AT_ONCE = 200
+#: In longer patterns of Hyperscan each word takes longer to compile, in shorter ones to scan.
+_WORDS_AT_ONCE = 20
 
 
 def _hidden_words(needles_of_rules: Sequence[Sequence[str]]) -> list[str]:
