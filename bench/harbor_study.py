@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.backends.terminal.output import say, show_table
 from penstock_jobs.benchmarks.lint import silent_hosts
-from penstock_jobs.benchmarks.suite import load_files, load_solutions, read_suite
+from penstock_jobs.benchmarks.suite import load_files, read_suite
 
 _VERIFIED = "verified: the solution passes, an untouched container fails"
 _OVER = "tried: over its time"
@@ -79,7 +79,7 @@ def main() -> None:
             if place not in results:
                 began = time.monotonic()
                 # Asked here, once for all tasks; `lint` would say the same.
-                silent = silent_hosts(load_files(task), load_solutions(task))
+                silent = silent_hosts(load_files(task))
                 how = task.folder, options.data, options.seconds
                 results[place] = [silent] if silent else try_task(*how)
                 line = {"task": place, "problems": results[place]}

@@ -79,13 +79,15 @@ class AttemptTask:
     conditions: RunConditions
     task: BenchmarkTask = field(repr=False)
     files: TaskFiles = field(repr=False)
-    attempt: int
     layer: Layer | None = None
+    attempt: int = 0
     #: The end of the names of a step's folders.
     step: str = ""
     #: The id under which its agent may record a session.
     session: str = ""
     known: AuditedTask = field(default_factory=AuditedTask, repr=False)
+    #: Whether the agent is shown the solution, as `lint` does in a container.
+    solving: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,23 +148,20 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
 def attempt_once(work: AttemptTask) -> tuple[AttemptOutcome, bool]:
     """Make an attempt. Returns its outcome, and whether another try may do better."""
     try:
-        with open_sandbox(work.conditions, work.task, work.layer) as sandbox:
+        with open_sandbox(work) as sandbox:
             return _attempt_in(sandbox, work)
     except SandboxFailed as error:
         return _failed(work, str(error)), True
 
 
-def open_sandbox(
-    conditions: RunConditions, task: BenchmarkTask, layer: Layer | None = None
-) -> Sandbox:
-    limits = task.limits
+def open_sandbox(work: AttemptTask) -> Sandbox:
+    limits, conditions = work.task.limits, work.conditions
     memory_bytes, disk_bytes = limits.memory_mib * MIB, limits.disk_mib * MIB
     bounds = sandboxes.SandboxLimits(memory_bytes, limits.processes, disk_bytes)
-    if conditions.isolated:
-        how = conditions.views, conditions.output_bytes_max
-        root = layer.root(writable=task.container is not None) if layer else None
-        return sandboxes.IsolatedSandbox(bounds, *how, root)
-    return sandboxes.PlainSandbox(bounds, conditions.output_bytes_max)
+    if not conditions.isolated:
+        return sandboxes.PlainSandbox(bounds, conditions.output_bytes_max)
+    root = work.layer.root(writable=work.task.container is not None) if work.layer else None
+    return sandboxes.IsolatedSandbox(bounds, conditions.views, conditions.output_bytes_max, root)
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
@@ -226,8 +225,7 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
     if problem is not None:
         return _failed(work, problem, ended.output, **measures), True
     edited = bool(sandbox.changed(work.task.container.workdir if work.task.container else "tree"))
-    parts = work.task, work.files, text, work.conditions
-    verdict = score_tree(sandbox, *parts, edited=edited, layer=work.layer)
+    verdict = score_tree(sandbox, work, text, edited=edited)
     measures |= {"edited": edited, "score": verdict.score}
     measures["error"] = verdict.error and _short(verdict.error)
     result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
@@ -263,7 +261,7 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     sandbox.put(given, prompt, writable=False)
     sandbox.put(out, [], writable=True)
     environment = {
-        **_machine(work.layer, task),
+        **_machine(work),
         **conditions.environment,
         **({"PENSTOCK_VARIANT": variant} if variant else {}),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
@@ -281,16 +279,16 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving
         addresses.insert(0, address_of(conditions.serving))
     folders, place, also_at = {given: False, out: True}, "tree", {}
-    if task.container is None:
+    if (container := task.container) is None:
         folders[place] = True
     else:
-        place = task.container.workdir
-        addresses += task.container.agent.addresses(work.files.setup, prompt, work.files.solution)
-    if task.container and work.files.solution:
-        solution = f"solution{work.step}"
-        sandbox.put(solution, work.files.solution, writable=True)
-        folders[solution], also_at[solution] = True, SOLUTION
-        environment = with_variables(task.container.solution_variables, environment)
+        place, shown = container.workdir, (work.files.solution if work.solving else None) or []
+        addresses += container.agent.addresses(work.files.setup, prompt, shown)
+        if shown:
+            solution = f"solution{work.step}"
+            sandbox.put(solution, shown, writable=True)
+            folders[solution], also_at[solution] = True, SOLUTION
+            environment = with_variables(container.solution_variables, environment)
     command = ["sh", "-c", conditions.agent]
     how = place, "home", "scratch", task.limits.seconds, environment
     return sandbox.run(
@@ -298,12 +296,13 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     )
 
 
-def _machine(layer: Layer | None, task: BenchmarkTask) -> dict[str, str]:
+def _machine(work: AttemptTask) -> dict[str, str]:
     """The variables of the machine for agents and checks, then their environment's."""
     machine = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    if task.container:
+    if work.task.container:
         machine["PATH"] = system_path()
-    return with_variables(layer.variables if layer else (), {"PATH": os.defpath} | machine)
+    made = work.layer.variables if work.layer else ()
+    return with_variables(made, {"PATH": os.defpath} | machine)
 
 
 def _short(text: str) -> str:
@@ -312,32 +311,27 @@ def _short(text: str) -> str:
 
 
 def score_tree(
-    sandbox: Sandbox,
-    task: BenchmarkTask,
-    files: TaskFiles,
-    report: bytes | None,
-    conditions: RunConditions,
-    *,
-    edited: bool,
-    layer: Layer | None,
+    sandbox: Sandbox, work: AttemptTask, report: bytes | None, *, edited: bool
 ) -> TreeScore:
     """Score the agent's tree. The check comes into the sandbox only now."""
-    judge = conditions.judge if task.judged else {}
+    task = work.task
     if task.expect == "no_edit" and edited:
         return TreeScore(score=0.0, output="nothing was to be edited, but something was")
     if task.check is None:
         return TreeScore(score=1.0)
+    container, judge = task.container, work.conditions.judge if task.judged else {}
     # The agent could not know this name, so none of its links leads there.
     check = f"check-{secrets.token_hex(8)}"
-    given, result = f"{check}-given", f"{check}-result"
-    home, scratch = f"{check}-home", f"{check}-tmp"
-    sandbox.put(check, files.check, writable=task.container is not None)
+    given, result, home, scratch = (
+        f"{check}-{part}" for part in ("given", "result", "home", "tmp")
+    )
+    sandbox.put(check, work.files.check, writable=container is not None)
     documents = [File("prompt.md", task.prompt.encode()), File("report.json", report or b"{}")]
     sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
         sandbox.put(folder, [], writable=True)
-    environment = _machine(layer, task) | {
-        "HOME": "/root" if task.container else sandbox.path(home),
+    environment = _machine(work) | {
+        "HOME": "/root" if container else sandbox.path(home),
         "PENSTOCK_CHECK": sandbox.path(check),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_REPORT": f"{sandbox.path(given)}/report.json",
@@ -346,33 +340,34 @@ def score_tree(
         "PENSTOCK_EDITED": "1" if edited else "0",
         **judge,
     }
+    folders, also_at = {check: container is not None, given: False, result: True}, {}
+    if container:
+        command, place, scratch = _TESTS_COMMAND, container.workdir, "scratch"
+        environment = with_variables(container.verifier_variables, environment)
+        addresses = with_indexes(container.verifier.addresses(work.files.setup, work.files.check))
+        also_at = {check: TESTS, result: REWARDS}
+    else:
+        command, place = task.check_command(work.files, sandbox.path(check)), "tree"
+        folders[place] = True
+        addresses = [address_of(judge[JUDGE_URL])] if judge else []
     # The check can run even if the agent filled the disk.
     more = task.limits.disk_mib * MIB
-    seconds = task.limits.check_seconds
-    if task.container:
-        variables = with_variables(task.container.verifier_variables, environment)
-        how = task.container.workdir, home, "scratch", seconds, variables
-        addresses = task.container.verifier.addresses(files.setup, files.check)
-        folders = {check: True, given: False, result: True}
-        also_at = {check: TESTS, result: REWARDS}
-        reached = with_indexes(addresses)
-        program = SandboxProgram(_TESTS_COMMAND, *how, folders, reached, more, also_at)
-        ended = sandbox.run(program)
-        rewards = [
-            sandbox.read(result, f"reward.{kind}", _RESULT_BYTES_MAX) for kind in ("json", "txt")
-        ]
-        return _score_of_rewards(ended, *rewards)
-    # The first word that names a file of the check means that file, not one of the tree.
-    command = list(task.check)
-    paths = {file.path for file in files.check}
-    number = next((number for number, word in enumerate(command) if word in paths), None)
-    if number is not None:
-        command[number] = f"{sandbox.path(check)}/{command[number]}"
-    how = "tree", home, scratch, seconds, environment
-    folders = {"tree": True, check: False, given: False, result: True}
-    asked = [address_of(judge[JUDGE_URL])] if judge else []
-    program = SandboxProgram(command, *how, folders, asked, more)
-    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
+    how = place, home, scratch, task.limits.check_seconds, environment
+    ended = sandbox.run(SandboxProgram(command, *how, folders, addresses, more, also_at))
+    names = ("reward.json", "reward.txt") if container else (_RESULT_NAME,)
+    results = [sandbox.read(result, name, _RESULT_BYTES_MAX) for name in names]
+    return _score_of_rewards(ended, *results) if container else score_of(ended, *results)
+
+
+def score_copy(work: AttemptTask, tree: list[File], report: bytes | None = None) -> TreeScore:
+    """Score a tree that no agent made."""
+    edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
+    try:
+        with open_sandbox(work) as sandbox:
+            sandbox.put("tree", tree, writable=True)
+            return score_tree(sandbox, work, report, edited=edited)
+    except SandboxFailed as error:
+        return TreeScore(error=str(error))
 
 
 def _score_of_rewards(ended: ProgramEnd, as_json: bytes | None, as_text: bytes | None) -> TreeScore:

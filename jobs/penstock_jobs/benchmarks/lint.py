@@ -1,26 +1,20 @@
 """Lint: untouched trees must fail their check and solutions pass it, twice."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import chain, filterfalse
-from typing import NamedTuple
 
-from penstock.core.settings import MIB
-from penstock_jobs.benchmarks.attempt import (
-    AttemptTask,
-    RunConditions,
-    TreeScore,
-    attempt_once,
-    open_sandbox,
-    score_tree,
-)
-from penstock_jobs.benchmarks.environments.layers import Layer
+from penstock.backends.execution.executor import Executor
+from penstock.core.settings import MIB, Settings
+from penstock_jobs.benchmarks.attempt import AttemptTask, TreeScore, attempt_once, score_copy
+from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
 from penstock_jobs.benchmarks.harbor.task import SOLUTION, needed
+from penstock_jobs.benchmarks.run import RunOptions, conditions_of, make_layers
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.network import answers
 from penstock_jobs.benchmarks.sandbox.sandbox import SandboxFailed
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
-from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles
+from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, TaskFiles, load_files
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 #: Marks of comments and strings, which are ignored.
@@ -29,23 +23,51 @@ _MARKS = "#/*\"'- "
 _SOLVE = f"chmod +x {SOLUTION}/solve.sh; {SOLUTION}/solve.sh; exit 0"
 
 
-class LintTask(NamedTuple):
-    conditions: RunConditions
-    task: BenchmarkTask
-    files: TaskFiles
-    #: One for each step.
-    solutions: list[list[File] | None]
-    layer: Layer | None = None
+@dataclass(frozen=True)
+class SuiteFinding:
+    task: str
+    problem: str
 
 
-def silent_hosts(files: TaskFiles, solutions: Iterable[list[File] | None]) -> str | None:
+def lint_suite(
+    executor: Executor,
+    suite: Suite,
+    settings: Settings,
+    *,
+    isolated: bool = True,
+    follow: Callable[[int, int], None] = lambda _done, _of: None,
+) -> list[SuiteFinding]:
+    how = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
+    findings = [SuiteFinding(name, f"left out: {why}") for name, why in suite.left_out.items()]
+
+    def works() -> Iterator[AttemptTask]:
+        for task in suite.tasks:
+            files = load_files(task)
+            if silent := silent_hosts(files) if task.container else None:
+                findings.append(SuiteFinding(task.name, silent))
+                continue
+            try:
+                layer = make_layers(suite, [task.name], settings, isolated=isolated).get(task.name)
+            except (EnvironmentFailed, SandboxFailed) as error:
+                findings.append(SuiteFinding(task.name, str(error)))
+                continue
+            yield AttemptTask(how, task, files, layer)
+
+    for number, finished in enumerate(executor.run(lint_task, works()), 1):
+        name = finished.task.task.name
+        findings += [SuiteFinding(name, problem) for problem in finished.result]
+        follow(number, len(suite.tasks))
+    return sorted(findings, key=lambda finding: (finding.task, finding.problem))
+
+
+def silent_hosts(files: TaskFiles) -> str | None:
     """Say which hosts a Harbor task cannot do without, and do not answer; None without any."""
-    parts = files.setup, *(step.check for step in files.steps), *(each or () for each in solutions)
+    parts = files.setup, *((*part.check, *(part.solution or ())) for part in files.steps)
     silent = sorted(filterfalse(answers, {*needed(chain.from_iterable(parts))}))
     return f"it needs {', '.join(silent)}, which this machine cannot reach" if silent else None
 
 
-def lint_task(work: LintTask) -> list[str]:
+def lint_task(work: AttemptTask) -> list[str]:
     if work.conditions.isolated:
         sandboxes.check_isolation()
     return [*_visible_problems(work.task, work.files), *_check_problems(work)]
@@ -74,7 +96,7 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
             break
 
 
-def _check_problems(work: LintTask) -> Iterator[str]:
+def _check_problems(work: AttemptTask) -> Iterator[str]:
     task, tree = work.task, work.files.tree
 
     def contradictions(first: TreeScore, second: TreeScore) -> Iterator[str]:
@@ -93,7 +115,7 @@ def _check_problems(work: LintTask) -> Iterator[str]:
         return
     if untouched.score is None or untouched.score >= 1:
         yield f"an untouched tree must fail its check, but {_verdict(untouched)}"
-    if None not in work.solutions:
+    if all(part.solution is not None for part in work.files.parts):
         solved = _scored(work, solved=True)
         if solved.score != 1:
             yield f"its solution must pass its check, but {_verdict(solved)}"
@@ -102,21 +124,14 @@ def _check_problems(work: LintTask) -> Iterator[str]:
         yield "it has no solution, so nothing shows that it can be solved here"
 
 
-def _scored(work: LintTask, *, solved: bool) -> TreeScore:
+def _scored(work: AttemptTask, *, solved: bool) -> TreeScore:
     if work.task.steps:
-        return _score_container(work, _SOLVE if solved else "true")
+        how = replace(work.conditions, agent=_SOLVE if solved else "true")
+        result = attempt_once(replace(work, conditions=how, solving=solved))[0].result
+        return TreeScore(result.score, result.error)
     if solved:
-        return score_copy(work, work.solutions[0] or [], work.task.solution_report)
+        return score_copy(work, work.files.solution or [], work.task.solution_report)
     return score_copy(work, work.files.tree)
-
-
-def _score_container(work: LintTask, agent: str) -> TreeScore:
-    pairs = zip(work.files.steps, work.solutions, strict=True)
-    steps = [replace(files, solution=solution or []) for files, solution in pairs]
-    conditions = replace(work.conditions, agent=agent)
-    files = replace(work.files, steps=steps)
-    result = attempt_once(AttemptTask(conditions, work.task, files, 0, work.layer))[0].result
-    return TreeScore(result.score, result.error)
 
 
 def _verdict(tree_score: TreeScore) -> str:
@@ -124,14 +139,3 @@ def _verdict(tree_score: TreeScore) -> str:
         return f"gets no score ({tree_score.error})"
     score = tree_score.score or 0.0
     return {0.0: "fails", 1.0: "passes"}.get(score, f"scores {tree_score.score}")
-
-
-def score_copy(work: LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
-    edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
-    try:
-        with open_sandbox(work.conditions, work.task, work.layer) as sandbox:
-            sandbox.put("tree", tree, writable=True)
-            parts = work.task, work.files, report, work.conditions
-            return score_tree(sandbox, *parts, edited=edited, layer=work.layer)
-    except SandboxFailed as error:
-        return TreeScore(error=str(error))

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
 from penstock.backends.database.engine import Database
@@ -42,11 +42,10 @@ from penstock_jobs.benchmarks.audit.audit import attempt_session, audited_task
 from penstock_jobs.benchmarks.audit.model import AuditModel
 from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
-from penstock_jobs.benchmarks.lint import LintTask, lint_task, silent_hosts
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed, check_isolation
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, check_isolation
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
-from penstock_jobs.benchmarks.suite import Suite, load_files, load_solutions
+from penstock_jobs.benchmarks.suite import Suite, load_files
 from penstock_jobs.benchmarks.summary import scores_by_task
 from penstock_jobs.rewards import RewardSettings
 from penstock_jobs.rewards.followups.llm_judge import judge_key
@@ -233,9 +232,9 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
         raise InvalidInput(what=f"The suite {suite.name}", why=why)
     texts = []
     for task in suite.tasks:
-        tree = {file.path: set(file.content.splitlines()) for file in load_files(task).tree}
-        words = [task.prompt]
-        for file in (file for files in load_solutions(task) for file in files or ()):
+        files, words = load_files(task), [task.prompt]
+        tree = {file.path: set(file.content.splitlines()) for file in files.tree}
+        for file in chain(*(part.solution or () for part in files.parts)):
             new = (
                 line for line in file.content.splitlines() if line not in tree.get(file.path, ())
             )
@@ -288,7 +287,7 @@ def _attempt_tasks(
         known = audited_task(suite, task, files)
         for place in of_task:
             session = attempt_session(scope, name, place.attempt)
-            work = AttemptTask(conditions, task, files, place.attempt, layers.get(name))
+            work = AttemptTask(conditions, task, files, layers.get(name), place.attempt)
             yield replace(work, session=session, known=known)
 
 
@@ -408,44 +407,3 @@ class UntilDecided:
 
 def _scores(side: SideEvidence | None) -> dict[str, list[float]]:
     return scores_by_task(recorded.result for recorded in side.attempts) if side else {}
-
-
-# Lint
-
-
-@dataclass(frozen=True)
-class SuiteFinding:
-    task: str
-    problem: str
-
-
-def lint_suite(
-    executor: Executor,
-    suite: Suite,
-    settings: Settings,
-    *,
-    isolated: bool = True,
-    follow: Callable[[int, int], None] = lambda _done, _of: None,
-) -> list[SuiteFinding]:
-    how = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    findings = [SuiteFinding(name, f"left out: {why}") for name, why in suite.left_out.items()]
-
-    def works() -> Iterator[LintTask]:
-        for task in suite.tasks:
-            files, solutions = load_files(task), load_solutions(task)
-            if silent := silent_hosts(files, solutions) if task.container else None:
-                findings.append(SuiteFinding(task.name, silent))
-                continue
-            try:
-                layer = make_layers(suite, [task.name], settings, isolated=isolated).get(task.name)
-            except (EnvironmentFailed, SandboxFailed) as error:
-                findings.append(SuiteFinding(task.name, str(error)))
-                continue
-            yield LintTask(how, task, files, solutions, layer)
-
-    tasks = works()
-    for number, finished in enumerate(executor.run(lint_task, tasks), 1):
-        task = finished.task.task.name
-        findings += [SuiteFinding(task, problem) for problem in finished.result]
-        follow(number, len(suite.tasks))
-    return sorted(findings, key=lambda finding: (finding.task, finding.problem))

@@ -138,6 +138,12 @@ class BenchmarkTask:
     digest: str | None = None
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
+    def check_command(self, files: "TaskFiles", folder: str) -> list[str]:
+        """Its first word that names a file of the check means that file, not one of the tree."""
+        words, paths = list(self.check or ()), {file.path for file in files.check}
+        at = next((at for at, word in enumerate(words) if word in paths), None)
+        return words if at is None else [*words[:at], f"{folder}/{words[at]}", *words[at + 1 :]]
+
 
 @dataclass(frozen=True)
 class TaskFiles:
@@ -146,8 +152,13 @@ class TaskFiles:
     #: What setup of the environment reads.
     setup: list[File] = field(default_factory=list)
     steps: list["TaskFiles"] = field(default_factory=list)
-    #: What `lint` shows to a step.
-    solution: list[File] = field(default_factory=list)
+    #: The tree as it is solved, or what solves it in a container; None if nobody wrote it.
+    solution: list[File] | None = None
+
+    @property
+    def parts(self) -> list["TaskFiles"]:
+        """The files of each step, or of the only one."""
+        return self.steps or [self]
 
 
 @dataclass(frozen=True)
@@ -310,21 +321,11 @@ def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFil
         given = _load(task, bytes_max, task.environment_folder) if task.environment_folder else []
         setup = {file.path: file for file in (*task.environment.chosen(tree), *given)}
     check = _load(task, bytes_max, *check_folders)
+    solved = (task.container.place if task.container else task.folder) / "solution"
+    known = solved.is_dir() or task.solution_report is not None
+    solution = _load(task, bytes_max, task.folder / "tree", solved) if known else None
     steps = [load_files(step, bytes_max) for step in task.steps]
-    return TaskFiles(tree, check, list(setup.values()), steps)
-
-
-def load_solutions(
-    task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX
-) -> list[list[File] | None]:
-    """The solution of each step, or the only one. It is None where there is none."""
-    found: list[list[File] | None] = []
-    for step in task.steps or (task,):
-        tree = step.folder / "tree"
-        solution = (step.container.place if step.container else step.folder) / "solution"
-        known = solution.is_dir() or step.solution_report is not None
-        found.append(_load(step, bytes_max, tree, solution) if known else None)
-    return found
+    return TaskFiles(tree, check, list(setup.values()), steps, solution)
 
 
 def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:

@@ -26,7 +26,7 @@ from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.cli import NoIsolation, Serving, SuiteFolder, Visible
 
 if TYPE_CHECKING:
-    from penstock_jobs.benchmarks.run import SuiteFinding
+    from penstock_jobs.benchmarks.lint import SuiteFinding
     from penstock_jobs.benchmarks.suite import Suite
 
 app = typer.Typer(
@@ -180,7 +180,7 @@ def lint(
 def _lint(suite: Path, data: Path | None, *, isolated: bool) -> "tuple[Suite, list[SuiteFinding]]":
     from penstock.backends.execution import open_executor
     from penstock.core.settings import load_settings
-    from penstock_jobs.benchmarks.run import lint_suite
+    from penstock_jobs.benchmarks.lint import lint_suite
     from penstock_jobs.benchmarks.suite import read_suite
 
     folder, settings = read_suite(suite), load_settings(data)

@@ -126,6 +126,6 @@ def attempt(isolation: None, tmp_path: Path) -> Attempting:
             views=PathRules(hidden=[str(folder)]),
             **conditions,  # type: ignore[arg-type]
         )
-        return attempt_task(AttemptTask(how, task, load_files(task, MIB), 0))
+        return attempt_task(AttemptTask(how, task, load_files(task, MIB)))
 
     return attempt_once

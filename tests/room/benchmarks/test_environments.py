@@ -17,7 +17,8 @@ from penstock.registry.checkpoints.attempts import attempts_of, runs_of
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.environments.environment import Environment, EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import Layer, make_layer
-from penstock_jobs.benchmarks.run import RunOptions, lint_suite, run_suite
+from penstock_jobs.benchmarks.lint import lint_suite
+from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.room.benchmarks.conftest import TENANT

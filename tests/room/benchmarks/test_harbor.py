@@ -11,7 +11,8 @@ from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.attempts import Attempt, attempts_of
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock_jobs.benchmarks.run import RunOptions, lint_suite, register_suite, run_suite
+from penstock_jobs.benchmarks.lint import lint_suite
+from penstock_jobs.benchmarks.run import RunOptions, register_suite, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.room.benchmarks.conftest import TENANT
 from tests.support.benchmarks.harbor_tasks import SOLVE, base, make_task

@@ -9,7 +9,7 @@ from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
 from penstock_jobs.benchmarks.harbor.export import export_tasks
-from penstock_jobs.benchmarks.run import lint_suite
+from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.suite_factory import make_suite
 

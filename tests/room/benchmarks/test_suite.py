@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, write_folder
-from penstock_jobs.benchmarks.suite import load_files, load_solutions, read_suite
+from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.support.suite_factory import make_suite, write
 
 MIB = 1024 * 1024
@@ -67,7 +67,7 @@ def test_the_version_is_what_is_in_it(tmp_path: Path) -> None:
 def test_a_solution_lies_over_the_tree(tmp_path: Path) -> None:
     files = {"solution/answer": "42\n", "tree/answer": "41\n"}
     task = read_suite(make_suite(tmp_path / "s", {"one": files})).task("one")
-    found = {file.path: file.content for file in load_solutions(task, MIB)[0] or []}
+    found = {file.path: file.content for file in load_files(task, MIB).solution or []}
     assert (found["answer"], set(found)) == (b"42\n", {"answer", "question.txt"})
 
 

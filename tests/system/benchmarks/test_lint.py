@@ -7,7 +7,7 @@ import pytest
 
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.settings import load_settings
-from penstock_jobs.benchmarks.run import lint_suite
+from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.suite_factory import CHECK, make_suite
 

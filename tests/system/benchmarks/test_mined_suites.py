@@ -15,6 +15,7 @@ from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.attempts import attempts_of
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.harbor.export import export_tasks
+from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.mine.export import export_suite
 from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
 from penstock_jobs.benchmarks.mine.proposals import (
@@ -24,7 +25,7 @@ from penstock_jobs.benchmarks.mine.proposals import (
     judge,
     proposals_of,
 )
-from penstock_jobs.benchmarks.run import RunOptions, lint_suite, run_suite
+from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.room.benchmarks.conftest import TENANT
 from tests.support.benchmarks.mined_projects import make_project, program_folder

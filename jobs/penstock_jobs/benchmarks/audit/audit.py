@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import chain
 
 import msgspec
 
@@ -24,7 +25,7 @@ from penstock_jobs.benchmarks.audit.rules import AuditedTask, telling_lines
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, steps_of
 from penstock_jobs.benchmarks.audit.transcripts import audit_of
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
-from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, TaskFiles, load_solutions
+from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, TaskFiles
 
 _EVENTS = "select type, payload from events where session_id = $session order by seq"
 
@@ -53,9 +54,9 @@ def attempt_session(scope: AttemptScope, task: str, attempt: int) -> str:
 
 def audited_task(suite: Suite, task: BenchmarkTask, files: TaskFiles) -> AuditedTask:
     """A task as an audit knows it: lines of its check and solution that its tree lacks."""
-    parts, own = files.steps or [files], _lines(files.tree)
-    check = frozenset[str]().union(*(_lines(part.check) for part in parts)) - own
-    answer = frozenset[str]().union(*(_lines(each or []) for each in load_solutions(task))) - own
+    own, parts = _lines(files.tree), files.parts
+    check = _lines(chain(*(part.check for part in parts))) - own
+    answer = _lines(chain(*(part.solution or () for part in parts))) - own
     names = frozenset(repo.rpartition("/")[2].removesuffix(".git") for repo in suite.sources.repos)
     return AuditedTask(task.prompt, check, answer, names)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.backends.terminal.output import say
 from penstock.core import toml_document
 from penstock.core.settings import MIB, Settings
-from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, attempt_once
+from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, attempt_once, score_copy
 from penstock_jobs.benchmarks.environments.environment import Environment, EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
 from penstock_jobs.benchmarks.environments.recipes import (
@@ -18,7 +18,6 @@ from penstock_jobs.benchmarks.environments.recipes import (
     agent_recipe,
     recipes_of,
 )
-from penstock_jobs.benchmarks.lint import LintTask, score_copy
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, FilePrint, named_places, prints_in
 from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, TaskFiles, TaskLimits, load_files
@@ -124,8 +123,7 @@ def _tried(trials: Trials, recipe: Recipe, tree: Sequence[File]) -> Believed:
     if copied := _copied(layer, tree):
         raise EnvironmentFailed(why=f"its setup copies {copied} of the tree")
     task, conditions = _task(["sh", "-c", recipe.tests]), _conditions(trials)
-    work = LintTask(conditions, task, TaskFiles([*tree], []), [], layer)
-    said = score_copy(work, [*tree])
+    said = score_copy(AttemptTask(conditions, task, TaskFiles([*tree], []), layer), [*tree])
     passed, failed = counts_of(said.output)
     if passed <= failed:
         last = said.output.strip()[-1_000:]
@@ -148,7 +146,7 @@ def _asked(trials: Trials, tests: str, tree: Sequence[File], tried: Sequence[str
     told = {"tests": tests, "most": COMMANDS_MAX, "file": _COMMANDS, "tried": "\n".join(tried)}
     task = _task(["cat", _COMMANDS], _PROMPT.format(**told))
     conditions = replace(_conditions(trials), agent=trials.agent or "")
-    outcome, _ = attempt_once(AttemptTask(conditions, task, TaskFiles([*tree], []), 0))
+    outcome, _ = attempt_once(AttemptTask(conditions, task, TaskFiles([*tree], [])))
     commands = [line.strip() for line in outcome.output.splitlines() if line.strip()]
     if outcome.result.score != 1 or not 0 < len(commands) <= COMMANDS_MAX:
         why = outcome.result.error or f"{len(commands)} commands, and not 1 to {COMMANDS_MAX}"

@@ -11,7 +11,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import toml_text
 from penstock_jobs.benchmarks.sandbox.network import split
 from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, write_folder
-from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files, load_solutions
+from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files
 
 #: Links and modes do not count as edits.
 _TEST = """#!/bin/sh
@@ -55,7 +55,7 @@ def _problem(task: BenchmarkTask) -> str | None:
 
 
 def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
-    files, (solution,) = load_files(task), load_solutions(task)
+    files = load_files(task)
     limits, environment = task.limits, task.environment
     no_network = {"network_mode": "no-network"}
     hosts = sorted({split(address)[0] for address in suite.allow})
@@ -78,15 +78,11 @@ def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
         lines += ["WORKDIR /opt/setup", *(["COPY setup/ ./"] if files.setup else [])]
         lines += [f"RUN {json.dumps(['sh', '-ec', each])}" for each in environment.setup]
     lines += ["WORKDIR /app", "COPY tree/ ./"]
-    paths = {file.path for file in files.check}
-    words = list(task.check or ())
-    number = next((number for number, word in enumerate(words) if word in paths), None)
-    if number is not None:
-        words[number] = f"/tests/check/{words[number]}"
+    command = join(task.check_command(files, "/tests/check"))
     ignored = " -o ".join(f"-name {name}" for name in sorted(IGNORED))
     plain = [file for file in files.tree if file.kind != "link"]
     sums = sorted(f"{sha256(file.content).hexdigest()}  ./{file.path}\n" for file in plain)
-    test = _TEST.format(ignored=f"\\( {ignored} \\)", name=quote(task.name), command=join(words))
+    test = _TEST.format(ignored=f"\\( {ignored} \\)", name=quote(task.name), command=command)
     written = [
         _text("task.toml", toml_text(described)),
         _text("instruction.md", task.prompt),
@@ -99,9 +95,9 @@ def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
         _text("tests/tree.sums", "".join(sums)),
         *_below("tests/check", files.check),
     ]
-    if solution is not None:
+    if files.solution is not None:
         solve = b"#!/bin/sh\ncp -RP /solution/files/. /app/\n"
-        new = [file for file in solution if file not in files.tree]
+        new = [file for file in files.solution if file not in files.tree]
         written += [File("solution/solve.sh", solve, "program"), *_below("solution/files", new)]
     return written
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from penstock_jobs.benchmarks.attempt import RunConditions, TreeScore
+from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, TreeScore, score_copy
 from penstock_jobs.benchmarks.environments.layers import Layer
-from penstock_jobs.benchmarks.lint import LintTask, score_copy
 from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, text_of
@@ -136,7 +135,7 @@ def _score(work: VerifyTask, plan: CheckPlan, tree: list[File]) -> TreeScore:
     task = BenchmarkTask(*named, "edit", *how, none, none, none, judged=judged)
     check = [File(SCRIPT.name, SCRIPT.read_bytes()), *check_files(work.change, plan)]
     files = TaskFiles(list(work.change.tree), check)
-    return score_copy(LintTask(work.conditions, task, files, [], work.layer), tree)
+    return score_copy(AttemptTask(work.conditions, task, files, work.layer), tree)
 
 
 def _passed(score: TreeScore) -> set[str]:
