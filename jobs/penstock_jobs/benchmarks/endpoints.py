@@ -14,7 +14,7 @@ from penstock.core.endpoint import (
 from penstock.core.room import Endpoints
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
-from penstock.registry.checkpoints.renewal import SettledTask, settled_tasks
+from penstock.registry.checkpoints.suites import SettledTask, settled_tasks
 from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, take_results
 from penstock_jobs.benchmarks.suite import VARIANT_MARK
 from penstock_jobs.benchmarks.summary import (

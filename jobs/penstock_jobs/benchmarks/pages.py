@@ -17,14 +17,14 @@ from penstock_jobs.benchmarks.endpoints import (
     ComparisonRequest,
     ResultsRequest,
 )
-from penstock_jobs.benchmarks.mine.endpoints import (
+from penstock_jobs.benchmarks.mine.proposals import (
     JUDGE_PROPOSAL,
     LIST_PROPOSALS,
     SHOW_PROPOSAL,
+    JudgementRequest,
     ProposalRequest,
     ProposalsRequest,
 )
-from penstock_jobs.benchmarks.mine.proposals import JudgementRequest
 from penstock_jobs.benchmarks.summary import (
     CheckpointResults,
     TaskMean,

@@ -19,7 +19,7 @@ ROOM = Room(
     settings=items("penstock_jobs.benchmarks:BenchmarkSettings"),
     endpoints=items(
         "penstock_jobs.benchmarks.endpoints:ENDPOINTS",
-        "penstock_jobs.benchmarks.mine.endpoints:ENDPOINTS",
+        "penstock_jobs.benchmarks.mine.proposals:ENDPOINTS",
     ),
     pages=items("penstock_jobs.benchmarks.pages:PAGES"),
 )

@@ -97,26 +97,27 @@ def review(
 
     Example: penstock suites review shop shop-1f0c22ab90 --take
     """
-    from penstock_jobs.benchmarks.mine import endpoints
-    from penstock_jobs.benchmarks.mine.proposals import JudgementRequest
+    from penstock_jobs.benchmarks.mine import proposals
 
     decided = take or refuse is not None or prompt is not None
     if (take and refuse is not None) or (decided and task is None):
         raise InvalidInput(what="--take, --refuse, --prompt", why="name a TASK; take or refuse")
     if task is None:
-        asked = endpoints.ProposalsRequest(suite=suite)
-        known = client.call(endpoints.LIST_PROPOSALS, asked).proposals
+        asked = proposals.ProposalsRequest(suite=suite)
+        known = client.call(proposals.LIST_PROPOSALS, asked).proposals
         yield known
         rows = [[each.task, each.state, each.why or each.prompt[:80]] for each in known]
         show_table(["task", "state", "why, or prompt"], rows)
         return
     if decided:
         text = toml_document.read_text(prompt).strip() if prompt is not None else None
-        order = JudgementRequest(suite=suite, task=task, take=take, refuse=refuse, prompt=text)
-        shown = client.call(endpoints.JUDGE_PROPOSAL, order)
+        order = proposals.JudgementRequest(
+            suite=suite, task=task, take=take, refuse=refuse, prompt=text
+        )
+        shown = client.call(proposals.JUDGE_PROPOSAL, order)
     else:
-        place = endpoints.ProposalRequest(suite=suite, task=task)
-        shown = client.call(endpoints.SHOW_PROPOSAL, place)
+        place = proposals.ProposalRequest(suite=suite, task=task)
+        shown = client.call(proposals.SHOW_PROPOSAL, place)
     yield shown
     facts = msgspec.structs.asdict(shown.proposal) | shown.proposal.facts
     shown_apart = ("prompt", "facts", "environment")
@@ -143,7 +144,7 @@ def export(
     Example: penstock suites export shop suites/shop
     """
     from penstock_jobs.benchmarks.harbor.export import export_tasks
-    from penstock_jobs.benchmarks.mine.export import export_suite
+    from penstock_jobs.benchmarks.mine.mining import export_suite
     from penstock_jobs.benchmarks.suite import read_suite
 
     if to == "harbor":

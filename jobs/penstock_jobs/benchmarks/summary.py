@@ -270,8 +270,8 @@ def _means(values: Mapping[Any, Iterable[float | None]]) -> dict[Any, TaskMean]:
     return means
 
 
-def _mean(attempts: Sequence[Attempt], name: str) -> Any:
-    values = [value for attempt in attempts if (value := getattr(attempt, name)) is not None]
+def _mean(rows: Sequence[object], name: str) -> Any:
+    values = [value for row in rows if (value := getattr(row, name)) is not None]
     return fsum(values) / len(values) if values else None
 
 
@@ -297,14 +297,14 @@ class CheckpointComparison:
     before_version: str | None
     #: Tasks with a score of only one of the two.
     left_out: tuple[str, ...]
-    before_mean: float | None = None
-    after_mean: float | None = None
+    before_mean: float | None
+    after_mean: float | None
     #: After minus before; the interval needs two tasks.
-    difference: float | None = None
-    lower: float | None = None
-    upper: float | None = None
+    difference: float | None
+    lower: float | None
+    upper: float | None
     #: Attempts of each without isolation.
-    not_isolated: tuple[int, int] = (0, 0)
+    not_isolated: tuple[int, int]
 
 
 def compare_checkpoints(
@@ -332,28 +332,26 @@ def compare_checkpoints(
     )
     tasks = sorted(old.keys() & new.keys())
     pairs = tuple(TaskPair(task, fmean(old[task]), fmean(new[task])) for task in tasks)
-    left_out = tuple(sorted(old.keys() ^ new.keys()))
     plain = [
         _not_isolated(known, runs_of(database, scope)).total()
         for known, scope in zip(attempts, scopes, strict=True)
     ]
-    comparison = CheckpointComparison(
-        suite,
-        places[1],
-        before,
-        after,
-        pairs,
-        None if both else places[0],
-        left_out,
+    result = compare(new, old, margin=0.0, alpha=_ALPHA) if len(pairs) > 1 else None
+    return CheckpointComparison(
+        suite=suite,
+        version=places[1],
+        before=before,
+        after=after,
+        tasks=pairs,
+        before_version=None if both else places[0],
+        left_out=tuple(sorted(old.keys() ^ new.keys())),
+        before_mean=_mean(pairs, "before"),
+        after_mean=_mean(pairs, "after"),
+        difference=result and result.difference,
+        lower=result and result.lower,
+        upper=result and result.upper,
         not_isolated=(plain[0], plain[1]),
     )
-    if pairs:
-        means = fmean(pair.before for pair in pairs), fmean(pair.after for pair in pairs)
-        comparison = replace(comparison, before_mean=means[0], after_mean=means[1])
-    if len(pairs) < 2:
-        return comparison
-    result = compare(new, old, margin=0.0, alpha=_ALPHA)
-    return replace(comparison, difference=result.difference, lower=result.lower, upper=result.upper)
 
 
 def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:

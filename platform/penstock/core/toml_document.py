@@ -132,7 +132,9 @@ def choice(
 ) -> Any:
     value = section.get(key, default)
     if value not in of:
-        raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}")
+        near = get_close_matches(str(value), of, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidInput(what=where, why=f"{key} is {value!r}, not {' or '.join(of)}{hint}")
     return value
 
 

@@ -8,8 +8,13 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.attempts import Attempt, record_attempts
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock.registry.checkpoints.renewal import SettledTask, settled_tasks
-from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.checkpoints.suites import (
+    SettledTask,
+    SuiteTask,
+    SuiteVersion,
+    add_suite,
+    settled_tasks,
+)
 from penstock_jobs.benchmarks.summary import compare_checkpoints
 from tests.support.result_registry import TENANT, Registry
 

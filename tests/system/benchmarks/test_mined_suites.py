@@ -16,8 +16,7 @@ from penstock.registry.checkpoints.attempts import attempts_of
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.harbor.export import export_tasks
 from penstock_jobs.benchmarks.lint import lint_suite
-from penstock_jobs.benchmarks.mine.export import export_suite
-from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
+from penstock_jobs.benchmarks.mine.mining import MiningOptions, export_suite, mine
 from penstock_jobs.benchmarks.mine.proposals import (
     JudgementRequest,
     Proposal,

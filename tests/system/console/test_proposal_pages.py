@@ -8,9 +8,14 @@ from playwright.sync_api import Page
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client
-from penstock_jobs.benchmarks.mine.endpoints import LIST_PROPOSALS, ProposalsRequest
 from penstock_jobs.benchmarks.mine.history import FileDiff
-from penstock_jobs.benchmarks.mine.proposals import Proposal, ProposalFiles, add_proposal
+from penstock_jobs.benchmarks.mine.proposals import (
+    LIST_PROPOSALS,
+    Proposal,
+    ProposalFiles,
+    ProposalsRequest,
+    add_proposal,
+)
 from penstock_jobs.benchmarks.mine.rules import MinedChange
 from penstock_jobs.benchmarks.mine.verification import CheckPlan
 from tests.support.console_fixtures import (

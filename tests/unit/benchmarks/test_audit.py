@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.benchmarks.audit.rules import AuditedTask, findings_in
-from penstock_jobs.benchmarks.audit.shell import commands_in, files_written
-from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Kind, Step
+from penstock_jobs.benchmarks.audit.steps import (
+    AttemptTranscript,
+    Kind,
+    Step,
+    commands_in,
+    files_written,
+)
 from penstock_jobs.benchmarks.audit.transcripts import read_transcript, transcript_of_messages
 from tests.support.benchmarks.agent_runs import CHEATING, HONEST, AgentRun
 from tests.support.benchmarks.transcripts import claude_code, messages, trajectory

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.benchmarks.harbor.bases import stand_in
-from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade, expand, read_dockerfile
+from penstock_jobs.benchmarks.harbor.dockerfile import (
+    CannotBeMade,
+    expand,
+    read_dockerfile,
+    stand_in,
+)
 from penstock_jobs.benchmarks.harbor.task import Network, needed, read_reward
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 

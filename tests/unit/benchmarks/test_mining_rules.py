@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock_jobs.benchmarks.mine.candidates import changelog_text, clean_message, prompt_of
 from penstock_jobs.benchmarks.mine.history import parse_diff
-from penstock_jobs.benchmarks.mine.prompts import changelog_text, clean_message, prompt_of
 from penstock_jobs.benchmarks.mine.rules import (
     CHANGED_LINES_MAX,
     MinedChange,

@@ -4,8 +4,13 @@ from textwrap import dedent
 
 import pytest
 
-from penstock_jobs.benchmarks.environments.ci_files import ci_jobs, session_command
-from penstock_jobs.benchmarks.environments.recipes import Recipe, Recipes, recipes_of
+from penstock_jobs.benchmarks.environments.recipes import (
+    Recipe,
+    Recipes,
+    ci_jobs,
+    recipes_of,
+    session_command,
+)
 from penstock_jobs.benchmarks.environments.trial import counts_of
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.registry.checkpoints.renewal import SettledTask, settled
-from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion
+from penstock.registry.checkpoints.suites import SettledTask, SuiteTask, SuiteVersion, settled
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.suite_factory import make_suite
 

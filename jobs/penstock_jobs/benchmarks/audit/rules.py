@@ -14,8 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from penstock.registry.checkpoints.attempts import Finding
-from penstock_jobs.benchmarks.audit.shell import commands_in
-from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Step
+from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Step, commands_in
 
 #: Shorter lines occur everywhere, and fewer are a coincidence.
 _LINE_CHARS_MIN = 20

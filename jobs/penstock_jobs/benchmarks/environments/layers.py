@@ -8,6 +8,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,14 +20,14 @@ from typing import Any
 from penstock.core.errors import InvalidInput
 from penstock.core.files import make_directory, sync_directory
 from penstock.core.settings import MIB
-from penstock_jobs.benchmarks.environments import images
 from penstock_jobs.benchmarks.environments.environment import (
     Environment,
     EnvironmentFailed,
     digest_of,
+    package_settings,
+    with_indexes,
     with_variables,
 )
-from penstock_jobs.benchmarks.environments.packages import package_settings, with_indexes
 from penstock_jobs.benchmarks.sandbox.root_folder import REPLACED
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     IsolatedSandbox,
@@ -76,7 +78,7 @@ def make_layer(environment: Environment, files: Sequence[File], folder: Path) ->
     if (image := environment.image) is not None:
         facts: dict[str, object] = {"image": image}
         of_image = digest_of(facts), folder, facts
-        content = _kept(*of_image, lambda place: images.unpack(image, place))
+        content = _kept(*of_image, lambda place: _unpack(image, place))
         below = [str(_place(folder, of_image[0]) / "files")]
     if environment.setup:
         sandbox_root = SandboxRoot(below, writable=True, whole=bool(below))
@@ -179,3 +181,31 @@ def _run_setup(
                 lines = _CREDENTIALS.sub("//***@", ended.output).strip().splitlines()
                 last = "\n".join(lines[-_LINES_SHOWN:])
                 raise EnvironmentFailed(why=f"{command[:200]!r} {why}. Its last lines:\n{last}")
+
+
+_RUNTIMES = ("podman", "docker")
+
+
+def _unpack(image: str, place: Path) -> None:
+    """Write the files of an image, named by its digest, to `files`. Raises EnvironmentFailed."""
+    runtime = next(filter(shutil.which, _RUNTIMES), None)
+    if runtime is None or _ask(runtime, "info").returncode:
+        why = f"the image {image} needs podman or docker, and neither answers on this machine"
+        raise EnvironmentFailed(why=why)
+    # It is never started; an image without a command of its own wants one named.
+    made = _ask(runtime, "create", image, "true")
+    if made.returncode:
+        raise EnvironmentFailed(why=f"{runtime} cannot take {image}: {made.stderr.strip()[-500:]}")
+    container, archive = made.stdout.strip().splitlines()[-1], place / "image.tar"
+    try:
+        if _ask(runtime, "export", "-o", str(archive), container).returncode:
+            raise EnvironmentFailed(why=f"{runtime} cannot write out the files of {image}")
+        with tarfile.open(archive) as files:
+            files.extractall(place / "files", filter="tar")
+    finally:
+        _ask(runtime, "rm", container)
+        archive.unlink(missing_ok=True)
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)

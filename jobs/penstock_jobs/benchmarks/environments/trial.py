@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,19 +37,7 @@ _FAILED = re.compile(
     r"(?m)\b(\d+) (?:fail(?:ed|ing)|errors?)\b|^\W fail +(\d+)|^\s*--- FAIL(): "
     r"|\b(?:failures|errors)=(\d+)"
 )
-_PROMPT = """\
-Find out how the tests of this repository are made runnable. They are run by
-
-    {tests}
-
-without a network. Write at most {most} commands for `sh` to {file} in this folder, each on a line.
-They are run once, before the tests, as root, in a copy of this folder, with package indexes as the
-only network. What they write outside of this folder, of homes and of /tmp stays for the tests.
-/opt/environment/bin comes first in PATH. Of the project itself nothing may be copied: install it in
-editable form, if at all. This was tried already:
-
-{tried}
-"""
+_PROMPT = (files(__package__) / "prompt.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, write_
 from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files
 
 #: Links and modes do not count as edits.
-_TEST = """#!/bin/sh
-cd /app
-find . {ignored} -prune -o -type f -exec sha256sum {{}} + | LC_ALL=C sort |
-    cmp -s - /tests/tree.sums
-export PENSTOCK_EDITED=$? PENSTOCK_TASK={name} PENSTOCK_CHECK=/tests/check
-export PENSTOCK_PROMPT_FILE=/tests/prompt.md PENSTOCK_REPORT=/tests/report.json
-export PENSTOCK_RESULT="$(mktemp -d)/result.json"
-{command}
-status=$?
-[ $status -le 1 ] || exit $status
-if [ -e "$PENSTOCK_RESULT" ]; then cp "$PENSTOCK_RESULT" /logs/verifier/reward.json
-else echo $((1 - status)) > /logs/verifier/reward.txt; fi
-"""
+_TEST = Path(__file__).with_name("test.sh")
 
 
 def export_tasks(suite: Suite, folder: Path) -> dict[str, str]:
@@ -82,7 +70,9 @@ def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
     ignored = " -o ".join(f"-name {name}" for name in sorted(IGNORED))
     plain = [file for file in files.tree if file.kind != "link"]
     sums = sorted(f"{sha256(file.content).hexdigest()}  ./{file.path}\n" for file in plain)
-    test = _TEST.format(ignored=f"\\( {ignored} \\)", name=quote(task.name), command=command)
+    test = _TEST.read_text("utf-8").format(
+        ignored=f"\\( {ignored} \\)", name=quote(task.name), command=command
+    )
     written = [
         _text("task.toml", toml_text(described)),
         _text("instruction.md", task.prompt),

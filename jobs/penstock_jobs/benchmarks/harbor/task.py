@@ -12,10 +12,8 @@ import msgspec
 
 from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
-from penstock_jobs.benchmarks.environments.environment import Environment
-from penstock_jobs.benchmarks.environments.packages import PACKAGES
-from penstock_jobs.benchmarks.harbor.bases import stand_in
-from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade, read_dockerfile
+from penstock_jobs.benchmarks.environments.environment import PACKAGES, Environment
+from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade, read_dockerfile, stand_in
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, read_folder
 
 TESTS, SOLUTION, REWARDS = "/tests", "/solution", "/logs/verifier"

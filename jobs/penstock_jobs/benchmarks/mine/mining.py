@@ -1,5 +1,7 @@
-"""Mining: candidates of a repository are judged by rules, verified, and kept as proposals."""
+"""Mining: candidates of a repository are judged by rules, verified, and kept as proposals. Those
+that are taken make a suite."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -21,17 +23,22 @@ from penstock_jobs.benchmarks.environments.trial import Believed, Trials, try_re
 from penstock_jobs.benchmarks.mine import proposals
 from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates
 from penstock_jobs.benchmarks.mine.history import ProjectHistory
+from penstock_jobs.benchmarks.mine.proposals import Proposal, ProposalFiles, files_of, proposals_of
 from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, broken_rule, measure
 from penstock_jobs.benchmarks.mine.verification import (
+    LIMITS,
+    SCRIPT,
     Candidate,
     Verification,
     VerifyTask,
+    check_files,
     rubric_plan,
     verify,
 )
-from penstock_jobs.benchmarks.run import judge_variables
+from penstock_jobs.benchmarks.run import judge_variables, register_suite
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
-from penstock_jobs.benchmarks.sandbox.sandbox_files import File
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, write_folder
+from penstock_jobs.benchmarks.suite import Suite, read_suite
 
 _NO_TEST = Finding("no_test", "no test, no command of a test, and no model (PENSTOCK_JUDGE_URL)")
 
@@ -172,3 +179,54 @@ def environment_named(text: str, repository: Path, trials: Trials) -> Believed |
         why = "it tells none; --environment names a file with one, or machine"
         raise InvalidInput(what=f"The environment of {repository}", why=why)
     return believed
+
+
+# The taken proposals as a suite
+
+
+def export_suite(lake: Lake, tenant: str, suite: str, folder: Path) -> Suite:
+    """Write and register a suite, so that shards leave out what it was made from.
+
+    Raises InvalidInput."""
+    taken = [each for each in proposals_of(lake.database, tenant, suite) if each.state == "taken"]
+    if not taken:
+        why = f"no proposal is taken yet; `penstock suites review {suite}` lists them"
+        raise InvalidInput(what=f"The suite {suite}", why=why)
+    if folder.exists():
+        raise InvalidInput(what=f"The folder {folder}", why="it is there already")
+    making = folder.with_name(f"{folder.name}.making")
+    shutil.rmtree(making, ignore_errors=True)  # of an export that was killed
+    making.mkdir(parents=True)
+    commits = {each.facts[name] for each in taken for name in ("base", "settled")}
+    sessions = {each.session_id for each in taken if each.session_id}
+    head = {
+        "name": suite,
+        "limits": {"check_seconds": LIMITS.check_seconds},
+        "check": {"command": ["python", SCRIPT.name]},
+        "sources": {"sessions": sorted(sessions), "commits": sorted(commits)},
+    }
+    files = [File("suite.toml", toml_document.toml_text(head).encode())]
+    write_folder(str(making), [*files, File(f"check/{SCRIPT.name}", SCRIPT.read_bytes())])
+    for each in taken:
+        place = making / "tasks" / each.task
+        place.mkdir(parents=True)
+        write_folder(str(place), _task_files(each, files_of(lake, tenant, suite, each.task)))
+    making.rename(folder)
+    written = read_suite(folder)
+    register_suite(lake.database, tenant, written)
+    return written
+
+
+def _task_files(proposal: Proposal, kept: ProposalFiles) -> list[File]:
+    facts = proposal.facts
+    document: dict[str, Any] = {"tags": [facts["work"], *facts["languages"][:1], facts["source"]]}
+    document["check"] = {"judged": kept.plan.check == "rubric"}
+    if facts["environment"]:
+        document["environment"] = facts["environment"]
+    parts = {"tree": kept.change.tree, "solution": kept.change.solution}
+    parts |= {"check": check_files(kept.change, kept.plan), "environment": kept.setup}
+    return [
+        File("task.toml", toml_document.toml_text(document).encode()),
+        File("prompt.md", f"{proposal.prompt}\n".encode()),
+        *(each._replace(path=f"{part}/{each.path}") for part in parts for each in parts[part]),
+    ]

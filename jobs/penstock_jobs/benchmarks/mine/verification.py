@@ -19,21 +19,7 @@ LIMITS = TaskLimits(check_seconds=300)
 #: Trees are judged so often, always alike.
 _ROUNDS = 3
 _OUTPUT_CHARS_MAX = 20_000
-_RUBRIC = """\
-You judge the work of a programmer. The request was:
-
-{prompt}
-
-This change, by the project's own people, is known to settle it:
-
-{solution}
-
-The programmer's change is:
-
-{work}
-
-It may differ in names and form. Judge whether it does all of what was requested, correctly.
-Give your reasons in a few sentences. The last line must be PASS or FAIL alone."""
+_RUBRIC = Path(__file__).with_name("rubric.md")
 
 
 @dataclass(frozen=True)
@@ -86,7 +72,7 @@ class Verification:
 
 def rubric_plan(change: MinedChange) -> CheckPlan:
     solution = "\n".join(diff.text for diff in change.source)
-    return CheckPlan("rubric", rubric=_RUBRIC, solution=solution)
+    return CheckPlan("rubric", rubric=_RUBRIC.read_text("utf-8"), solution=solution)
 
 
 def check_files(change: MinedChange, plan: CheckPlan) -> list[File]:

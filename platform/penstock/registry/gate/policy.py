@@ -1,8 +1,8 @@
 """The policy of a channel: its requirements for a checkpoint, written in TOML."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from penstock.core import toml_document as toml
 from penstock.core.errors import InvalidInput
@@ -20,10 +20,10 @@ DataRule = Literal["warn", "block"]
 HarnessRule = Literal["any", "same"]
 LimitKind = Literal["max_increase", "max_decrease", "max", "min"]
 
-METRICS: tuple[Metric, ...] = get_args(Metric)
 #: Metrics between 0 and 1; the others have no upper end.
 SHARES = frozenset[Metric]({"score", "invalid_tool_calls", "edited", "asked", "worth"})
 _LIMITS: tuple[LimitKind, ...] = get_args(LimitKind)
+_LISTS = ("require", "guard", "live", "leave_out")
 #: Live metrics where less is better.
 LESS_IS_BETTER = frozenset(
     {
@@ -175,41 +175,46 @@ class Policy:
         return len(self.require) if self.combine == "any" else 1
 
 
-_Part = TypeVar("_Part", Requirement, Guard, LiveRequirement, LeftOutTasks)
-_Section = TypeVar("_Section", CanarySteps, EvidenceRules, DataRules, ApprovalRule, "_GateRules")
-
-
 @dataclass(frozen=True, kw_only=True)
 class _GateRules:
     combine: Combine = "all"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sections:
+    canary: CanarySteps | None = None
+    evidence: EvidenceRules = EvidenceRules()
+    gate: _GateRules = _GateRules()
+    data: DataRules = DataRules()
+    approval: ApprovalRule | None = None
+
+
+_Part = TypeVar("_Part", Requirement, Guard, LiveRequirement, LeftOutTasks)
+
+
 def parse(content: str, where: str) -> Policy:
     """Parse a policy. `where` names it in messages. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
-    tables = ("canary", "evidence", "gate", "suites", "data", "approval")
-    toml.refuse_unknown(document, ("require", "guard", "live", "leave_out", *tables), where)
-    require = _entries(document, "require", where, _requirement)
-    if not require:
-        raise InvalidInput(what=where, why="it has no [[require]], so anything would pass")
+    names = [each.name for each in fields(_Sections)]
+    toml.refuse_unknown(document, (*_LISTS, *names, "suites"), where)
+    tables = {name: document[name] for name in names if name in document}
+    sections = toml.read_section(_Sections, tables, where)
     suites = toml.table(document, "suites", where)
-
-    def section(kind: type[_Section], key: str) -> _Section:
-        return toml.read_section(kind, toml.table(document, key, where), f"[{key}] of {where}")
-
     policy = Policy(
         text=content,
-        require=require,
+        require=_entries(document, "require", where, _requirement),
         guards=_entries(document, "guard", where, _guard),
         live=_entries(document, "live", where, _live_requirement),
-        canary=section(CanarySteps, "canary") if "canary" in document else None,
-        evidence=section(EvidenceRules, "evidence"),
-        combine=section(_GateRules, "gate").combine,
+        canary=sections.canary,
+        evidence=sections.evidence,
+        combine=sections.gate.combine,
         versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
         leave_out=_entries(document, "leave_out", where, _left_out_tasks),
-        data=section(DataRules, "data"),
-        approval=section(ApprovalRule, "approval") if "approval" in document else None,
+        data=sections.data,
+        approval=sections.approval,
     )
+    if not policy.require:
+        raise InvalidInput(what=where, why="it has no [[require]], so anything would pass")
     toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
     left_out: set[tuple[str, str]] = set()
     for number, entry in enumerate(policy.leave_out, 1):
@@ -226,117 +231,96 @@ def _entries(
     document: Mapping[str, Any],
     key: str,
     where: str,
-    read: Callable[[Mapping[str, Any], str], _Part],
+    read: Callable[[dict[str, Any], str], tuple[_Part, str | None]],
 ) -> tuple[_Part, ...]:
+    """Read entries, of which `read` says why they cannot be meant."""
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput(what=where, why=f"{key} must be written as [[{key}]]")
     parts = []
     for number, entry in enumerate(entries, 1):
         place = f"[[{key}]] {number} of {where}"
-        parts.append(read(entry, place))
-        if not 0.0001 <= (alpha := getattr(parts[-1], "alpha", 0.05)) <= 0.25:
-            raise InvalidInput(what=place, why=f"alpha must be from 0.0001 to 0.25, not {alpha!r}")
+        part, why = read(entry, place)
+        if not 0.0001 <= (alpha := getattr(part, "alpha", 0.05)) <= 0.25:
+            why = f"alpha must be from 0.0001 to 0.25, not {alpha!r}"
+        if why:
+            raise InvalidInput(what=place, why=why)
+        parts.append(part)
     return tuple(parts)
 
 
-def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
-    metric = _metric(entry, where, "score")
+def _requirement(entry: dict[str, Any], where: str) -> tuple[Requirement, str | None]:
     # Lower is better for costs. For matters of taste the policy says so.
-    better = "max" if metric in {"score", "edited", "asked", "worth"} else "min"
-    required = toml.read_section(Requirement, {"direction": better, **entry}, where)
-    most = 1 if metric in SHARES else None
-    for key in ("minimum", "maximum", "margin"):
-        _check_limit(entry, key, where, most=most)
+    better = "max" if entry.get("metric", "score") in SHARES - {"invalid_tool_calls"} else "min"
+    each = toml.read_section(Requirement, {"direction": better, **entry}, where)
+    limits = {"minimum": each.minimum, "maximum": each.maximum, "margin": each.margin}
+    most = 1 if each.metric in SHARES else None
     absolute, other = "minimum", "maximum"
-    if required.direction == "min":
+    if each.direction == "min":
         absolute, other = other, absolute
-    why = ""
-    if other in entry:
-        why = f"with direction {required.direction!r} the limit is its {absolute}, not its {other}"
-    elif required.margin is None and absolute not in entry:
+    why = _unfit_limits(limits, most) or _unfit_most(each)
+    if limits[other] is not None:
+        why = f"with direction {each.direction!r} the limit is its {absolute}, not its {other}"
+    elif each.margin is None and limits[absolute] is None:
         why = f"it needs a margin, a {absolute} or both"
-    elif (metric == "worth") != (required.halved_by is not None):
+    elif (each.metric == "worth") != (each.halved_by is not None):
         why = "halved_by belongs to the metric worth: so many completion tokens halve a score"
-    elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
+    elif each.minimum == 0 or (most and 1 in (each.margin, each.maximum)):
         why = "with a margin of 1, a minimum of 0 or a maximum of 1 anything would pass"
-    elif required.margin is not None and required.margin < _MARGIN_MIN:
+    elif each.margin is not None and 0 <= each.margin < _MARGIN_MIN:
         why = (
             f"a margin below {_MARGIN_MIN:g} requires an improvement, which an equal checkpoint"
             " never shows: write the least loss that matters, such as margin = 0.02"
         )
-    if why:
-        raise InvalidInput(what=where, why=why)
-    _check_most(entry, required.metric, where)
-    return required
+    return each, why
 
 
-def _guard(entry: Mapping[str, Any], where: str) -> Guard:
+def _guard(entry: dict[str, Any], where: str) -> tuple[Guard, str | None]:
     toml.refuse_unknown(entry, ("suite", "metric", "alpha", "slack", "most", *_LIMITS), where)
     kinds = [kind for kind in _LIMITS if kind in entry]
-    if entry.get("metric") == "worth":
-        raise InvalidInput(what=where, why="worth is for [[require]]; guard completion_tokens")
     if len(kinds) != 1:
         raise InvalidInput(what=where, why=f"it needs exactly one of {', '.join(_LIMITS)}")
     kind = kinds[0]
-    if "slack" in entry and kind in {"max", "min"}:
-        raise InvalidInput(what=where, why=f"slack has no meaning beside {kind}")
-    _check_limit(entry, kind, where)
-    if kind == "max_decrease" and entry[kind] > 1:
-        raise InvalidInput(what=where, why=f"max_decrease is a share, and is {entry[kind]!r}")
-    _check_limit(entry, "slack", where)
-    _check_most(entry, _metric(entry, where, None), where)
     section = {key: value for key, value in entry.items() if key != kind}
     guard = toml.read_section(Guard, section | {"kind": kind, "limit": entry[kind]}, where)
-    if guard.limit == 0 and guard.slack == 0 and kind != "min":
+    most = 1 if kind == "max_decrease" else None
+    why = _unfit_limits({kind: guard.limit}, most) or _unfit_limits({"slack": guard.slack}, None)
+    why = why or _unfit_most(guard)
+    if guard.metric == "worth":
+        why = "worth is for [[require]]; guard completion_tokens"
+    elif "slack" in entry and kind in {"max", "min"}:
+        why = f"slack has no meaning beside {kind}"
+    elif guard.limit == 0 and guard.slack == 0 and kind != "min":
         why = (
             f"{kind} = 0 leaves no room, so an equal checkpoint never passes: write the least"
             f" change that matters, such as {kind} = 0.05"
         )
-        raise InvalidInput(what=where, why=why)
-    return guard
+    return guard, why
 
 
-def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
+def _live_requirement(entry: dict[str, Any], where: str) -> tuple[LiveRequirement, str | None]:
     better = "min" if str(entry.get("metric")) in LESS_IS_BETTER else "max"
-    section = {"direction": better, "margin": 0, **entry}
-    required = toml.read_section(LiveRequirement, section, where)
-    if required.margin < _MARGIN_MIN:
-        raise InvalidInput(what=where, why=f"it needs a margin of {_MARGIN_MIN:g} at least")
-    return required
+    each = toml.read_section(LiveRequirement, {"direction": better, "margin": 0, **entry}, where)
+    few = each.margin < _MARGIN_MIN
+    return each, f"it needs a margin of {_MARGIN_MIN:g} at least" if few else None
 
 
-def _left_out_tasks(entry: Mapping[str, Any], where: str) -> LeftOutTasks:
-    if not str(entry.get("reason", "")).strip():
-        raise InvalidInput(what=where, why="it needs a reason, which verdicts repeat")
-    return toml.read_section(LeftOutTasks, entry, where)
+def _left_out_tasks(entry: dict[str, Any], where: str) -> tuple[LeftOutTasks, str | None]:
+    each = toml.read_section(LeftOutTasks, {"reason": " ", **entry}, where)
+    return each, None if each.reason.strip() else "it needs a reason, which verdicts repeat"
 
 
-def _check_most(entry: Mapping[str, Any], metric: Metric, where: str) -> None:
-    if "most" not in entry:
-        return
-    if metric in SHARES and metric != "invalid_tool_calls":
-        why = f"{metric} is at most 1, so `most` has no meaning"
-        raise InvalidInput(what=where, why=why)
-    if (value := toml.number(entry["most"], "most", where)) <= 0:
-        raise InvalidInput(what=where, why=f"most must be over 0, not {value!r}")
+def _unfit_most(each: Requirement | Guard) -> str | None:
+    if each.most is None:
+        return None
+    if each.metric in SHARES and each.metric != "invalid_tool_calls":
+        return f"{each.metric} is at most 1, so `most` has no meaning"
+    return None if each.most > 0 else f"most must be over 0, not {each.most!r}"
 
 
-def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Metric:
-    name = entry.get("metric", default)
-    if name is None:
-        raise InvalidInput(what=where, why=f"it needs a metric: {', '.join(METRICS)}")
-    if name not in METRICS:
-        raise InvalidInput(what=f"{name!r} in {where}", why=toml.unknown(str(name), METRICS))
-    return cast(Metric, name)
-
-
-def _check_limit(
-    entry: Mapping[str, Any], key: str, where: str, *, most: float | None = None
-) -> None:
-    if key not in entry:
-        return
-    value = toml.number(entry[key], key, where)
-    if value < 0 or (most is not None and value > most):
-        span = "at least 0" if most is None else f"between 0 and {most:g}"
-        raise InvalidInput(what=where, why=f"{key} must be {span}, not {value!r}")
+def _unfit_limits(limits: Mapping[str, float | None], most: float | None) -> str | None:
+    for key, value in limits.items():
+        if value is not None and (value < 0 or (most is not None and value > most)):
+            span = "at least 0" if most is None else f"between 0 and {most:g}"
+            return f"{key} must be {span}, not {value!r}"
+    return None

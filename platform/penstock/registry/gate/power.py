@@ -24,7 +24,7 @@ from penstock.registry.checkpoints.registration import find
 from penstock.registry.checkpoints.suites import suite_versions
 from penstock.registry.checkpoints.tables import benchmark_attempt
 from penstock.registry.gate.amounts import amounts_by_task, plain_amounts
-from penstock.registry.gate.policy import SHARES, Policy
+from penstock.registry.gate.policy import SHARES, parse
 from penstock.registry.gate.statistics import Ranges, Values, lower_bound
 
 POWER = 0.8
@@ -206,20 +206,9 @@ class PowerPlan:
     needs: list[TasksNeeded]
 
 
-def plan_power(
-    database: Database,
-    tenant: str,
-    suite: str,
-    policy: Policy,
-    *,
-    checkpoints: Sequence[str],
-    attempts: Sequence[int],
-    tasks: Sequence[int],
-    difference: float,
-    errors: float | None = None,
-    unscored: float | None = None,
-) -> list[PowerPlan]:
+def plan_power(database: Database, tenant: str, asked: "PlanRequest") -> list[PowerPlan]:
     """Plan each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
+    suite, policy = asked.suite, parse(asked.policy, "the policy")
     planned = [
         each
         for each in policy.require
@@ -229,11 +218,11 @@ def plan_power(
     if not planned:
         why = f"it has no [[require]] on the suite {suite} with a margin for a score or a rate"
         raise InvalidInput(what="The policy", why=why)
-    if len(checkpoints) > _SIDES_MAX:
+    if len(asked.checkpoints) > _SIDES_MAX:
         raise InvalidInput(what="--checkpoint", why="a plan learns from one or two checkpoints")
     versions = suite_versions(database, tenant, suite)
     version = policy.versions.get(suite) or (versions[-1].version if versions else "")
-    names = [find(database, tenant, name).name for name in checkpoints]
+    names = [find(database, tenant, name).name for name in asked.checkpoints]
     names = names or _most_tried(database, tenant, suite, version)
     left_out = policy.left_out(suite)
     recorded = []
@@ -243,7 +232,8 @@ def plan_power(
     listed = {task.name for known in versions if known.version == version for task in known.tasks}
     listed -= left_out.keys()
     usual = [*_TASKS, len(listed)] if len(listed) > 1 else _TASKS
-    sizes, tries = sorted({*(tasks or usual)}), sorted({*(attempts or _ATTEMPTS)})
+    sizes = sorted({*(asked.tasks or usual)})
+    tries = sorted({*(asked.attempts or _ATTEMPTS)})
     plans = []
     for required in planned:
         sides = []
@@ -252,22 +242,24 @@ def plan_power(
             if amounts := amounts_by_task(scored, required.metric, required.halved_by):
                 sides.append(plain_amounts(amounts))
         missing = missing_shares(recorded, sides, listed)
-        asked = {"errors": errors, "unscored": unscored}
-        told = {name: share for name, share in asked.items() if share is not None}
-        missing = replace(missing, **told)
+        if asked.errors is not None:
+            missing = replace(missing, errors=asked.errors)
+        if asked.unscored is not None:
+            missing = replace(missing, unscored=asked.unscored)
         # With one checkpoint, the candidate is assumed equal to it.
         learned = spread_of(sides[0], sides[-1]) if sides else None
         source, spread = _SOURCES[len(sides) if learned else 0], learned or ASSUMED
         margin, alpha = required.margin or 0.0, required.alpha / policy.chances
-        question = suite, required.metric, margin, alpha, difference
+        question = suite, required.metric, margin, alpha, asked.difference
         cells: list[PowerCell] = []
         needs: list[TasksNeeded] = []
         for count in tries:
-            assumed = {"alpha": alpha, "difference": difference, "missing": (missing, count)}
+            assumed: dict[str, Any] = {"alpha": alpha, "missing": (missing, count)}
+            assumed |= {"difference": asked.difference}
             deviation = spread.deviation(count)
             needs.append(TasksNeeded(count, tasks_for(deviation, margin=margin, **assumed)))
             for size, each in product(sizes, sorted({*_MARGINS, margin})):
-                chance = power(size, deviation, margin=each, **assumed)  # type: ignore[arg-type]
+                chance = power(size, deviation, margin=each, **assumed)
                 cells.append(PowerCell(size, count, each, chance))
         cells.sort(key=lambda cell: (cell.tasks, cell.attempts))
         plans.append(PowerPlan(*question, source, spread, missing, cells, needs))
@@ -333,11 +325,7 @@ class PlanRequest(Request):
 
 
 def _plan(lake: Lake, caller: Caller, request: PlanRequest) -> PlansAnswer:
-    from penstock.registry.gate.policy import parse
-
-    fields = msgspec.structs.asdict(request)
-    suite, policy = fields.pop("suite"), parse(fields.pop("policy"), "the policy")
-    return PlansAnswer(plan_power(lake.database, caller.tenant, suite, policy, **fields))
+    return PlansAnswer(plan_power(lake.database, caller.tenant, request))
 
 
 PLAN_POWER = Endpoint(
