@@ -7,7 +7,13 @@ from typing import Any
 from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.registry.checkpoints.checkpoint import Checkpoint, State
 from penstock.registry.gate.decision import decide
-from penstock.registry.gate.evidence import Evidence, LiveLook, SideEvidence, SuiteEvidence
+from penstock.registry.gate.evidence import (
+    Evidence,
+    GatedChannel,
+    LiveLook,
+    SideEvidence,
+    SuiteEvidence,
+)
 from penstock.registry.gate.policy import parse
 from penstock.registry.gate.verdict import Verdict
 
@@ -67,12 +73,15 @@ def suite(candidate: SideEvidence, incumbent: SideEvidence | None, **facts: Any)
 def evidence(*suites: SuiteEvidence, policy: str = POLICY, **facts: Any) -> Evidence:
     first = any(one.incumbent is None for one in suites)
     told: dict[str, Any] = {
-        "channel": "production",
-        "channel_version": 3,
+        "channel": GatedChannel(
+            tenant="default",
+            name="production",
+            version=3,
+            policy=parse(policy, "the policy").digest,
+        ),
         "candidate": checkpoint("new"),
         "incumbent": None if first else checkpoint("old"),
         "policy": parse(policy, "the policy"),
-        "policy_digest": parse(policy, "the policy").digest,
         "suites": {one.suite: one for one in suites},
         "at": NOW,
         "code": "1",

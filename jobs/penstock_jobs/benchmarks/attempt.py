@@ -14,11 +14,10 @@ from penstock.core.errors import PenstockError
 from penstock.core.files import is_relative_name
 from penstock.core.settings import MIB
 from penstock.registry.checkpoints.attempts import Attempt, with_audit
+from penstock_jobs.benchmarks.audit.audit import audit_of, transcript_in
 from penstock_jobs.benchmarks.audit.rules import AuditedTask
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript
-from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_in
-from penstock_jobs.benchmarks.environments.environment import with_indexes, with_variables
-from penstock_jobs.benchmarks.environments.layers import Layer
+from penstock_jobs.benchmarks.environments.environment import Layer, with_indexes, with_variables
 from penstock_jobs.benchmarks.harbor.task import REWARDS, SOLUTION, TESTS, Container, read_reward
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.network import address_of

@@ -1,6 +1,5 @@
 """`penstock bench`."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -116,7 +115,13 @@ def run(
     from penstock.registry.checkpoints.journal import AttemptScope
     from penstock.registry.checkpoints.registration import find
     from penstock_jobs.benchmarks.harness import harness_of
-    from penstock_jobs.benchmarks.run import RunOptions, UntilDecided, register_suite, run_suite
+    from penstock_jobs.benchmarks.run import (
+        RunOptions,
+        UntilDecided,
+        passed_variables,
+        register_suite,
+        run_suite,
+    )
     from penstock_jobs.benchmarks.suite import read_suite, variant_of
     from penstock_jobs.benchmarks.summary import results_of, version_advice
 
@@ -131,7 +136,7 @@ def run(
         attempts=attempts,
         isolated=not no_isolation,
         tasks=tuple(name.strip() for name in tasks.split(",") if name.strip()),
-        environment=_passed_variables(pass_env or []),
+        environment=passed_variables(pass_env or []),
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
@@ -185,13 +190,6 @@ def measure(
         results = measure_checkpoint(lake, known, name.name, serving, follow)
     yield results
     _show_summary(results)
-
-
-def _passed_variables(names: list[str]) -> dict[str, str]:
-    for name in names:
-        if name not in os.environ:
-            raise InvalidInput(what=f"--pass-env {name}", why="this variable is not set")
-    return {name: os.environ[name] for name in names}
 
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
@@ -384,8 +382,7 @@ def audit(
         versions_tried,
     )
     from penstock.registry.checkpoints.journal import AttemptScope
-    from penstock_jobs.benchmarks.audit.audit import audit_recorded
-    from penstock_jobs.benchmarks.audit.model import AuditModel
+    from penstock_jobs.benchmarks.audit.audit import AuditModel, audit_recorded
 
     suite, database = _name_of(suite), lake.database
     names = [checkpoint] if checkpoint else checkpoints_tried(database, tenant, suite)

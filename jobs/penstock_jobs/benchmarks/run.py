@@ -1,5 +1,6 @@
 """A run of a suite. It makes the attempts that are not recorded yet, and commits each one."""
 
+import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,10 +39,13 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
-from penstock_jobs.benchmarks.audit.audit import attempt_session, audited_task
-from penstock_jobs.benchmarks.audit.model import AuditModel
-from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
-from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
+from penstock_jobs.benchmarks.audit.audit import AuditModel, attempt_session, audited_task
+from penstock_jobs.benchmarks.environments.environment import (
+    ENVIRONMENTS,
+    EnvironmentFailed,
+    Layer,
+    make_layer,
+)
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, check_isolation
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
@@ -217,6 +221,14 @@ def conditions_of(
     )
 
 
+def passed_variables(names: Iterable[str]) -> dict[str, str]:
+    """The variables of this process that an agent gets, too. Raises InvalidInput."""
+    for name in names:
+        if name not in os.environ:
+            raise InvalidInput(what=f"pass_env {name}", why="this variable is not set")
+    return {name: os.environ[name] for name in names}
+
+
 def judge_variables(settings: Settings) -> dict[str, str]:
     """The variables by which checks ask the judge of the settings; empty without one."""
     judge = settings.room(RewardSettings)
@@ -383,7 +395,7 @@ class UntilDecided:
         candidate = scope.tenant, self._channel, scope.checkpoint
         evidence = channel_evidence(self._database, *candidate, full=False)
         policy, suite = evidence.policy, evidence.suites.get(scope.suite)
-        what = f"A plan for {scope.checkpoint} on {scope.suite} by {evidence.channel}"
+        what = f"A plan for {scope.checkpoint} on {scope.suite} by {self._channel}"
         if policy is None:
             why = evidence.policy_problem or "the channel has no policy, so nothing can be decided"
             raise InvalidInput(what=what, why=why)

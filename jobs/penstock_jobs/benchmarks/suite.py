@@ -203,10 +203,29 @@ def read_suite(folder: Path) -> Suite:
         if excess := excess_of(str(folder), _SUITE_LIMITS):
             raise _unfit(folder, excess)
         if settings.format == "harbor":
-            return _read_harbor(folder.resolve(), settings, left_out)
-        prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
+            version, tasks, left_out = _read_harbor(folder.resolve(), left_out)
+        else:
+            version, tasks = _read_folder(folder, settings, left_out)
     except OSError as error:
         raise _unfit(folder, str(error)) from error
+    _refuse_alike(folder, tasks)
+    return Suite(
+        name=settings.name,
+        title=settings.title or settings.name,
+        version=version,
+        attempts=settings.attempts,
+        allow=settings.network.allow,
+        tasks=tasks,
+        folder=folder.resolve(),
+        sources=settings.sources,
+        left_out=left_out,
+    )
+
+
+def _read_folder(
+    folder: Path, settings: _SuiteToml, left_out: Mapping[str, str]
+) -> tuple[str, tuple[BenchmarkTask, ...]]:
+    prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
     _check_files(folder, prints)
     _refuse_entries(folder, ("suite.toml", "tasks", "check", "environment", "README.md"))
     by_folder: dict[Path, dict[Path, FilePrint]] = defaultdict(dict)
@@ -218,31 +237,20 @@ def read_suite(folder: Path) -> Suite:
         if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
             raise _unfit(folder, f"{entry.name!r} in its folder tasks is not a folder")
     folders = {entry.name: entry for entry in filter(Path.is_dir, entries)}
-    toml_document.refuse_unknown(left_out, folders, f"left_out in {path}")
+    toml_document.refuse_unknown(left_out, folders, f"left_out in {folder / 'suite.toml'}")
     tasks = tuple(
         _read_task(task, folder, settings, by_folder)
-        for task_name, task in folders.items()
-        if task_name not in left_out
+        for name, task in folders.items()
+        if name not in left_out
     )
     if not tasks:
         raise _unfit(folder, "its folder tasks has no task")
-    _refuse_alike(folder, tasks)
-    return _suite(settings, _version(prints, folder), tasks, folder, left_out)
+    return _version(prints, folder), tasks
 
 
-def _suite(
-    settings: _SuiteToml,
-    version: str,
-    tasks: tuple[BenchmarkTask, ...],
-    folder: Path,
-    left_out: Mapping[str, str],
-) -> Suite:
-    names = settings.name, settings.title or settings.name, version
-    how = settings.attempts, settings.network.allow
-    return Suite(*names, *how, tasks, folder.resolve(), settings.sources, left_out)
-
-
-def _read_harbor(folder: Path, settings: _SuiteToml, given: Mapping[str, str]) -> Suite:
+def _read_harbor(
+    folder: Path, given: Mapping[str, str]
+) -> tuple[str, tuple[BenchmarkTask, ...], dict[str, str]]:
     """Read a folder of Harbor's tasks. What cannot be run on this machine is left out."""
     tasks: dict[str, BenchmarkTask] = {}
     left_out: dict[str, str] = {}
@@ -255,11 +263,9 @@ def _read_harbor(folder: Path, settings: _SuiteToml, given: Mapping[str, str]) -
         except (CannotBeMade, InvalidInput) as error:
             left_out[name] = str(error.facts["why"])
     toml_document.refuse_unknown(given, [*tasks, *left_out], f"left_out in {folder}")
-    known = tuple(tasks.values())
-    _refuse_alike(folder, known)
-    versions = [f"{task.name} {_version(task.prints, task.folder)}\n" for task in known]
+    versions = [f"{task.name} {task.digest}\n" for task in tasks.values()]
     version = f"sha256:{sha256(''.join(versions).encode()).hexdigest()}"
-    return _suite(settings, version, known, folder, left_out)
+    return version, tuple(tasks.values()), left_out
 
 
 def _read_harbor_task(folder: Path, name: str) -> BenchmarkTask:

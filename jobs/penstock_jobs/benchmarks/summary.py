@@ -347,9 +347,9 @@ def compare_checkpoints(
         left_out=tuple(sorted(old.keys() ^ new.keys())),
         before_mean=_mean(pairs, "before"),
         after_mean=_mean(pairs, "after"),
-        difference=result and result.difference,
-        lower=result and result.lower,
-        upper=result and result.upper,
+        difference=result.difference if result else None,
+        lower=result.lower if result else None,
+        upper=result.upper if result else None,
         not_isolated=(plain[0], plain[1]),
     )
 

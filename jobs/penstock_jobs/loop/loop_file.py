@@ -5,7 +5,6 @@ Paths are relative to the file, and commands run in its folder."""
 import os
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -248,14 +247,6 @@ def token_of(variable: str | None) -> str | None:
         why = "in the environment of this runner it holds no token"
         raise InvalidInput(what=f"token_env {variable}", why=why)
     return token
-
-
-def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
-    for name in variables:
-        if name not in os.environ:
-            why = "the environment of this runner has no such variable"
-            raise InvalidInput(what=f"pass_env {name}", why=why)
-    return {name: os.environ[name] for name in variables}
 
 
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:

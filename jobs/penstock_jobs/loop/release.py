@@ -36,6 +36,7 @@ from penstock_jobs.benchmarks.run import (
     PlannedAttempt,
     RunOptions,
     UntilDecided,
+    passed_variables,
     run_suite,
 )
 from penstock_jobs.benchmarks.suite import Suite, read_suite
@@ -44,7 +45,7 @@ from penstock_jobs.loop.canary.live_metrics import COLUMNS
 from penstock_jobs.loop.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.checkpoint_server import CheckpointServer
 from penstock_jobs.loop.cycles import database_now
-from penstock_jobs.loop.loop_file import BenchSection, environment_of
+from penstock_jobs.loop.loop_file import BenchSection
 from penstock_jobs.loop.stages import (
     CycleOver,
     Stage,
@@ -132,7 +133,7 @@ def _attempt(server: CheckpointServer, bench: BenchSection, suite: Suite) -> int
         agent=context.loop.here(bench.agent),
         serving=serving,
         attempts=bench.attempts,
-        environment=environment_of(bench.pass_env),
+        environment=passed_variables(bench.pass_env),
         isolated=bench.isolation,
         hidden=tuple(map(str, bench.hidden)),
         visible=tuple(map(str, bench.visible)),

@@ -20,7 +20,7 @@ from penstock.lake.settings import LakeSettings
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.gate.policy import parse
-from penstock_jobs.benchmarks.run import register_suite
+from penstock_jobs.benchmarks.run import passed_variables, register_suite
 from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.loop import LoopSettings
@@ -32,7 +32,7 @@ from penstock_jobs.loop.cycles import (
     StageLost,
     database_now,
 )
-from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
+from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, token_of
 from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.stages import (
     CycleOver,
@@ -247,7 +247,7 @@ class Runner:
         token_of(loop.trainer.token_env)
         suites = {}
         for bench in loop.bench:
-            environment_of(bench.pass_env)
+            passed_variables(bench.pass_env)
             suite = read_suite(bench.suite)
             register_suite(database, tenant, suite)
             suites[suite.name] = bench

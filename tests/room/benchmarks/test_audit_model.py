@@ -21,8 +21,7 @@ from penstock.registry.checkpoints.attempts import (
 )
 from penstock.registry.checkpoints.integrity import read_checked_attempts
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock_jobs.benchmarks.audit.audit import attempt_session, audit_recorded
-from penstock_jobs.benchmarks.audit.model import AuditModel
+from penstock_jobs.benchmarks.audit.audit import AuditModel, attempt_session, audit_recorded
 from tests.support.benchmarks.agent_runs import HONEST
 from tests.support.benchmarks.transcripts import claude_code
 from tests.support.commands import penstock

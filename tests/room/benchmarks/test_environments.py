@@ -15,8 +15,12 @@ from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.attempts import attempts_of, runs_of
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock_jobs.benchmarks.environments.environment import Environment, EnvironmentFailed
-from penstock_jobs.benchmarks.environments.layers import Layer, make_layer
+from penstock_jobs.benchmarks.environments.environment import (
+    Environment,
+    EnvironmentFailed,
+    Layer,
+    make_layer,
+)
 from penstock_jobs.benchmarks.lint import lint_suite
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
@@ -98,7 +102,7 @@ def test_killed_in_the_middle_of_setup(isolation: None, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from penstock_jobs.benchmarks.environments.environment import Environment
-from penstock_jobs.benchmarks.environments.layers import make_layer
+from penstock_jobs.benchmarks.environments.environment import make_layer
 make_layer(Environment(setup=({setup!r},)), [], Path({str(tmp_path)!r}))
 """
     with subprocess.Popen([sys.executable, "-c", code]) as child:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from penstock.backends.execution.calls import InlineExecutor
-from penstock_jobs.loop.hindsight.hindsight import MetricForesight, foresights
-from penstock_jobs.loop.hindsight.pairs import (
+from penstock_jobs.loop.hindsight.hindsight import (
+    MetricForesight,
+    foresights,
     online_metrics,
     read_verdicts,
     trials_of,

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.settings import load_settings
-from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
-from penstock_jobs.benchmarks.environments.layers import make_layer
+from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed, make_layer
 from penstock_jobs.benchmarks.environments.trial import Trials, try_recipes
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import read_suite

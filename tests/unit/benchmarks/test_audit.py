@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_jobs.benchmarks.audit.audit import read_transcript, transcript_of_messages
 from penstock_jobs.benchmarks.audit.rules import AuditedTask, findings_in
 from penstock_jobs.benchmarks.audit.steps import (
     AttemptTranscript,
@@ -15,7 +16,6 @@ from penstock_jobs.benchmarks.audit.steps import (
     commands_in,
     files_written,
 )
-from penstock_jobs.benchmarks.audit.transcripts import read_transcript, transcript_of_messages
 from tests.support.benchmarks.agent_runs import CHEATING, HONEST, AgentRun
 from tests.support.benchmarks.transcripts import claude_code, messages, trajectory
 from tests.support.benchmarks.unseen_agent_runs import (

@@ -14,7 +14,7 @@ from penstock_jobs.loop.hindsight.foresight import (
     rank_correlation,
     share_of,
 )
-from penstock_jobs.loop.hindsight.pairs import OfflineGain, offline_gains, trials_of
+from penstock_jobs.loop.hindsight.hindsight import OfflineGain, offline_gains, trials_of
 
 HISTORIES = 1_000
 

@@ -183,7 +183,7 @@ def test_results_from_the_future_are_an_error() -> None:
 def test_without_a_policy_that_can_be_read_nothing_passes() -> None:
     ours = suite(side(even()), side(even()))
     bare = evidence(ours, policy=POLICY)
-    assert decide(replace(bare, policy=None, policy_digest=None)).outcome == "ERROR"
+    assert decide(replace(bare, policy=None)).outcome == "ERROR"
     assert decide(replace(bare, policy=None, policy_problem="it is broken")).outcome == "ERROR"
 
 

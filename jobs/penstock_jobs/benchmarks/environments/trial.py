@@ -11,8 +11,13 @@ from penstock.backends.terminal.output import say
 from penstock.core import toml_document
 from penstock.core.settings import MIB, Settings
 from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, attempt_once, score_copy
-from penstock_jobs.benchmarks.environments.environment import Environment, EnvironmentFailed
-from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
+from penstock_jobs.benchmarks.environments.environment import (
+    ENVIRONMENTS,
+    Environment,
+    EnvironmentFailed,
+    Layer,
+    make_layer,
+)
 from penstock_jobs.benchmarks.environments.recipes import (
     COMMANDS_MAX,
     Recipe,

@@ -2,25 +2,19 @@
 
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from struct import unpack
+from typing import IO, TypeVar
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 
 from penstock.core.errors import InvalidInput
-
-if sys.version_info >= (3, 14):
-    from zipfile import BadZipFile, ZipFile
-
-    from compression.zstd import ZstdError
-else:  # some archives have entries of this method
-    from backports.zstd import ZstdError
-    from backports.zstd.zipfile import BadZipFile, ZipFile
+from penstock.ingest.decompression import decompressed
 
 T = TypeVar("T")
 
@@ -39,9 +33,11 @@ _ENTRIES_MAX = 4_000_000
 _DEPTH_MAX = 64
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _UNREADABLE = (
-    OSError, BadZipFile, zlib.error, ZstdError, EOFError, NotImplementedError, ValueError,
-    RuntimeError,
+    OSError, BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, RuntimeError,
 )  # fmt: skip
+#: A method that zipfile knows only from Python 3.14 on, for entries of one frame.
+_ZSTANDARD = 93
+_HEADER_BYTES = 30
 
 
 def files(
@@ -128,30 +124,50 @@ class UnfitArchive(Unfit):
 class Archive:
     """A zip archive, read in memory. The last of several entries with one name counts."""
 
-    def __init__(self, zipped: ZipFile, unpacked_bytes_max: int) -> None:
+    def __init__(self, file: IO[bytes], zipped: ZipFile, unpacked_bytes_max: int) -> None:
+        self._file = file
         self._zipped = zipped
         self._left = self._unpacked_bytes_max = unpacked_bytes_max
         self.names = list(dict.fromkeys(zipped.namelist()))
 
     def read(self, name: str, bytes_max: int) -> bytes:
         """Read an entry. Raises Unfit if it is damaged, encrypted or too large."""
+        data = bytearray()
         try:
-            with self._zipped.open(name) as stream:
-                data = stream.read(bytes_max + 1)
+            for piece in self._pieces(self._zipped.getinfo(name), bytes_max):
+                data += piece
+                if len(data) > bytes_max:
+                    raise Unfit(f"it is longer than {bytes_max} bytes unpacked")
         except _UNREADABLE as error:
             raise Unfit(f"it is damaged: {error}") from error
-        if len(data) > bytes_max:
-            raise Unfit(f"it is longer than {bytes_max} bytes unpacked")
         self._left -= len(data)
         if self._left < 0:
             raise UnfitArchive(f"it holds more than {self._unpacked_bytes_max} bytes unpacked")
-        return data
+        return bytes(data)
+
+    def _pieces(self, entry: ZipInfo, bytes_max: int) -> Iterator[bytes]:
+        if entry.compress_type != _ZSTANDARD:
+            with self._zipped.open(entry) as stream:
+                yield stream.read(bytes_max + 1)
+            return
+        self._file.seek(entry.header_offset)
+        header = self._file.read(_HEADER_BYTES)
+        if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
+            raise BadZipFile("an entry has no header")
+        self._file.seek(sum(unpack("<HH", header[26:30])), 1)  # the name and extra fields
+        packed = self._file.read(entry.compress_size)
+        checksum = 0
+        for piece in decompressed([packed], "zstd"):
+            checksum = zlib.crc32(piece, checksum)
+            yield piece
+        if checksum != entry.CRC:
+            raise BadZipFile("its checksum is wrong")
 
 
 @contextmanager
 def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
     try:
-        with ZipFile(path) as zipped:
-            yield Archive(zipped, unpacked_bytes_max)
+        with path.open("rb") as file, ZipFile(file) as zipped:
+            yield Archive(file, zipped, unpacked_bytes_max)
     except (OSError, BadZipFile, NotImplementedError) as error:
         raise Unfit(f"it is not a readable zip archive: {error}") from error

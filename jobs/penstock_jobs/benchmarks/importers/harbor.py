@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.registry.checkpoints.harness import Harness
-from penstock_jobs.benchmarks.audit.transcripts import audit_of, read_transcript
+from penstock_jobs.benchmarks.audit.audit import audit_of, read_transcript
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
 from penstock_jobs.benchmarks.importers.trials import (

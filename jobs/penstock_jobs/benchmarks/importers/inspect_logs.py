@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.registry.checkpoints.attempts import AttemptAudit
 from penstock.registry.checkpoints.harness import Harness
-from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_of_messages
+from penstock_jobs.benchmarks.audit.audit import audit_of, transcript_of_messages
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (

@@ -17,8 +17,12 @@ from penstock.core.errors import InvalidInput
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.attempt import RunConditions
-from penstock_jobs.benchmarks.environments.environment import Environment
-from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
+from penstock_jobs.benchmarks.environments.environment import (
+    ENVIRONMENTS,
+    Environment,
+    Layer,
+    make_layer,
+)
 from penstock_jobs.benchmarks.environments.trial import Believed, Trials, try_recipes
 from penstock_jobs.benchmarks.mine import proposals
 from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates

@@ -10,12 +10,13 @@ from sqlalchemy import BigInteger, Column, String, Table, Text
 
 from penstock.access.privacy.orders import CONTENT, WHOLE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.backends.database.engine import Database, clock_us, insert_new
-from penstock.backends.database.tables import metadata
+from penstock.backends.database.tables import metadata, name_columns
 from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
 from penstock.core.errors import InvalidInput
 from penstock.core.files import tenant_folder
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.journal import json_text
 from penstock_jobs.benchmarks.mine.rules import MinedChange, gives_answer, says_too_little
 from penstock_jobs.benchmarks.mine.verification import CheckPlan
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
@@ -23,9 +24,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 mined_task = Table(
     "mined_task",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("suite", String(128), primary_key=True),
-    Column("task", String(128), primary_key=True),
+    *name_columns("tenant", "suite", "task", primary_key=True),
     #: proposed, taken, refused by a person, or left_out by a rule; and why.
     Column("state", String(16), nullable=False),
     Column("why", Text, nullable=False),
@@ -70,7 +69,7 @@ def add_proposal(
         with lake.store.create(_archive(tenant, suite, proposal.task)) as out:
             out.write(zlib.compress(msgspec.msgpack.encode(files)))
     row = msgspec.structs.asdict(proposal) | {"tenant": tenant, "suite": suite}
-    row["facts"] = msgspec.json.encode(proposal.facts).decode()
+    row["facts"] = json_text(proposal.facts)
     with lake.database.write() as connection:
         row["changed_at"] = clock_us(connection)
         return insert_new(connection, mined_task, row)

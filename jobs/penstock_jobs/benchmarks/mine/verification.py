@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, TreeScore, score_copy
-from penstock_jobs.benchmarks.environments.layers import Layer
+from penstock_jobs.benchmarks.environments.environment import Layer
 from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, text_of

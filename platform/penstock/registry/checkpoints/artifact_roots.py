@@ -51,19 +51,20 @@ class ArtifactRoots:
         return cls(tuple(map(ArtifactFolder, folders)), prefixes, data)
 
     def of_tenant(self, tenant: str) -> "ArtifactRoots":
-        if "/" in tenant or tenant in (".", ".."):  # no folder has such a name
-            return replace(
-                self,
-                folders=tuple(each for each in self.folders if _TENANT not in each.path),
-                prefixes=tuple(each for each in self.prefixes if _TENANT not in each.path("")),
-            )
-        folders = (replace(each, tenant=tenant) for each in self.folders)
+        unfit = "/" in tenant or tenant in (".", "..")  # no folder has such a name
+        folders = (
+            replace(each, tenant=tenant)
+            for each in self.folders
+            if not (unfit and _TENANT in each.path)
+        )
         # A tenant's name may lead into the data directory.
         apart = tuple(each for each in folders if not _overlap(each.own_path, self.data))
         prefixes = []
         for each in self.prefixes:
-            bucket, prefix = (text.replace(_TENANT, tenant) for text in (each.bucket, each.prefix))
-            prefixes.append(replace(each, bucket=bucket, prefix=prefix))
+            if not (unfit and _TENANT in each.path("")):
+                bucket = each.bucket.replace(_TENANT, tenant)
+                prefix = each.prefix.replace(_TENANT, tenant)
+                prefixes.append(replace(each, bucket=bucket, prefix=prefix))
         return replace(self, folders=apart, prefixes=tuple(prefixes))
 
     def hold(self, uri: str) -> bool:
@@ -129,8 +130,9 @@ class ArtifactFolder:
         finally:
             os.close(descriptor)
 
-    def files(self, path: str) -> Iterator[str]:
-        """Yield the paths of all files below a folder inside. Raises OSError, InvalidInput."""
+    def files(self, path: str) -> Iterator[tuple[str, int]]:
+        """Yield the paths and sizes of all files below a folder inside. Raises OSError,
+        InvalidInput."""
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -139,9 +141,9 @@ class ArtifactFolder:
             for name, linked in listed:
                 inner = f"{folder}/{name}" if folder else name
                 with self.open(f"{path}/{inner}") as descriptor:
-                    is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-                if not is_folder:
-                    yield inner
+                    status = os.fstat(descriptor)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield inner, status.st_size
                 elif linked:
                     why = "it is a link to a folder; name the folder itself"
                     raise InvalidInput(what=inner, why=why)

@@ -17,7 +17,12 @@ from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import AttemptConflict, check_name, check_reason
 from penstock.registry.checkpoints.harness import Harness, harness_in
-from penstock.registry.checkpoints.journal import AttemptScope, append_attempts, append_entry
+from penstock.registry.checkpoints.journal import (
+    AttemptScope,
+    append_attempts,
+    append_entry,
+    json_text,
+)
 from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
 
 _ROWS_A_STATEMENT = 500
@@ -122,10 +127,10 @@ def with_audit(attempt: Attempt, audit: AttemptAudit | None) -> Attempt:
     if audit is None or attempt.score is None:
         return attempt
     if not audit.findings:
-        return replace(attempt, audit=_json(audit))
+        return replace(attempt, audit=json_text(audit))
     first, kept = audit.findings[0], msgspec.structs.replace(audit, score=attempt.score)
     why = f"suspect of {first.rule}: step {first.step}: {first.text}"
-    return replace(attempt, score=None, error=why, audit=_json(kept))
+    return replace(attempt, score=None, error=why, audit=json_text(kept))
 
 
 def audit_in(attempt: Attempt) -> AttemptAudit | None:
@@ -220,7 +225,7 @@ def clear_attempt(
             what = f"Attempt {place[1]} at the task {place[0]!r}"
             raise InvalidInput(what=what, why="no audit suspects it")
         audit = msgspec.structs.replace(audit, cleared=cleared)
-        result = replace(known[place].result, score=audit.score, error=None, audit=_json(audit))
+        result = replace(known[place].result, score=audit.score, error=None, audit=json_text(audit))
         record_audits(connection, scope, [replace(known[place], result=result)])
 
 
@@ -263,25 +268,19 @@ def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedA
 def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str) -> list[str]:
     """The versions of a suite with attempts of a checkpoint, the latest last."""
     columns = benchmark_attempt.c
-    query = (
-        sa.select(columns.suite_version)
-        .where(columns.tenant == tenant, columns.suite == suite, columns.checkpoint == checkpoint)
-        .group_by(columns.suite_version)
-        .order_by(sa.func.max(columns.scored_at), columns.suite_version)
-    )
-    with database.read() as connection:
-        return list(connection.scalars(query))
+    own = columns.tenant == tenant, columns.suite == suite, columns.checkpoint == checkpoint
+    return _tried(database, columns.suite_version, sa.func.max(columns.scored_at), *own)
 
 
 def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
     """Checkpoints with attempts, the first one first."""
     columns = benchmark_attempt.c
-    query = (
-        sa.select(columns.checkpoint)
-        .where(columns.tenant == tenant, columns.suite == suite)
-        .group_by(columns.checkpoint)
-        .order_by(sa.func.min(columns.scored_at), columns.checkpoint)
-    )
+    own = columns.tenant == tenant, columns.suite == suite
+    return _tried(database, columns.checkpoint, sa.func.min(columns.scored_at), *own)
+
+
+def _tried(database: Database, column: Any, moment: Any, *own: Any) -> list[str]:
+    query = sa.select(column).where(*own).group_by(column).order_by(moment, column)
     with database.read() as connection:
         return list(connection.scalars(query))
 
@@ -323,7 +322,7 @@ def begin_run(
 def record_run(connection: Connection, scope: AttemptScope, run: BenchmarkRun) -> None:
     """Record a run, unless it is already known."""
     facts = {field.name: getattr(run, field.name) for field in fields(run)}
-    encoded = {name: _json(facts[name]) for name in ("conditions", "problems")}
+    encoded = {name: json_text(facts[name]) for name in ("conditions", "problems")}
     if insert_new(connection, benchmark_run, asdict(scope) | facts | encoded):
         append_entry(connection, scope, "run", facts)
 
@@ -335,7 +334,7 @@ def note_problem(
     problem = set_output_apart(connection, scope.tenant, problem)
     own = benchmark_run.c.id == run  # only the run's own process reads and writes it
     known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
-    problems = _json([*msgspec.json.decode(known), problem])
+    problems = json_text([*msgspec.json.decode(known), problem])
     connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
     append_entry(connection, scope, "problem", {"run": run, "problem": problem})
 
@@ -367,10 +366,6 @@ def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
             }
             runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
     return runs
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 # Outputs of failed attempts. The journal holds only their digests, so old texts can be deleted

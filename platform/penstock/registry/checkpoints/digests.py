@@ -7,7 +7,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import FileIO
@@ -120,15 +120,16 @@ def digest_files(
         return FilesDigest(why=f"files at {scheme}: addresses are not read")
     try:
         place = roots.folder_of(uri) if roots is not None else None
-        if place is not None:
-            return _digest_inside(*place, progress)
-        sources, is_folder = source_files(uri, settings)
+        sources, is_folder = _inside(*place) if place else source_files(uri, settings)
         files = []
         for source in sources:
             with source.open() as content:
                 digested = digest_of(content, progress)
             files.append(CheckpointFile(relative_name(source.path), *digested))
-        return _digest_of(files, is_folder, uri)
+        if not files:
+            raise InvalidInput(what=f"The folder {uri}", why="it contains no files")
+        digest = folder_digest(files) if is_folder else DIGEST_PREFIX + files[0].sha256
+        return FilesDigest(digest, sum(file.size for file in files))
     except (StoreUnreachable, StoreRefused, ExtraMissing) as error:
         return FilesDigest(why=one_line(error))
     except SettingInvalid as error:
@@ -175,24 +176,20 @@ def _in_bucket(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
     return [SourceFile(name, size, partial(store.open, name))], False
 
 
-def _digest_inside(folder: ArtifactFolder, path: str, progress: ReadProgress) -> FilesDigest:
-    files: list[CheckpointFile] = []
+def _inside(folder: ArtifactFolder, path: str) -> tuple[Iterable[SourceFile], bool]:
+    """The files of a folder in an artifact root, or the file."""
+
+    @contextmanager
+    def opened(inner: str) -> Iterator[BinaryIO]:
+        with folder.open(inner) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            yield file
+
     with folder.open(path) as descriptor:
-        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-    for name in folder.files(path) if is_folder else [""]:
-        with (
-            folder.open(f"{path}/{name}") as descriptor,
-            open(descriptor, "rb", closefd=False) as file,
-        ):
-            files.append(CheckpointFile(name, *digest_of(file, progress)))
-    return _digest_of(files, is_folder, path)
-
-
-def _digest_of(files: list[CheckpointFile], is_folder: bool, shown: object) -> FilesDigest:
-    if not files:
-        raise InvalidInput(what=f"The folder {shown}", why="it contains no files")
-    digest = folder_digest(files) if is_folder else DIGEST_PREFIX + files[0].sha256
-    return FilesDigest(digest, sum(file.size for file in files))
+        facts = os.fstat(descriptor)
+    if not stat.S_ISDIR(facts.st_mode):
+        return [SourceFile(Path(path).name, facts.st_size, partial(opened, path))], False
+    found = folder.files(path)
+    return (SourceFile(*each, partial(opened, f"{path}/{each[0]}")) for each in found), True
 
 
 def files_below(folder: Path) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """Comparison of attempts, runs and versions of suites with what the journal recorded."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,13 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.registry.checkpoints.attempts import Attempt, BenchmarkRun, RecordedAttempt
 from penstock.registry.checkpoints.journal import (
     ATTEMPT_COLUMNS,
     AttemptRow,
     AttemptScope,
     Journal,
     Place,
+    json_text,
     read_journal,
 )
 from penstock.registry.checkpoints.suites import suite_scope, version_entry
@@ -27,7 +28,7 @@ from penstock.registry.checkpoints.tables import (
 )
 
 _NAMED = 3
-_RUN_COLUMNS = ("id", "kind", "source", "conditions", "problems", "started_at", "finished_at")
+_RUN_COLUMNS = [field.name for field in fields(BenchmarkRun)]
 
 Key = TypeVar("Key", str, Place)
 Recorded = AttemptRow | dict[str, Any]
@@ -94,13 +95,9 @@ def restore(connection: Connection, scope: AttemptScope) -> Sequence[str]:
         connection.execute(sa.delete(benchmark_run).where(benchmark_run.c.id == name))
         if name in journal.runs:
             row = asdict(scope) | journal.runs[name]
-            row |= {part: _json(row[part]) for part in ("conditions", "problems")}
+            row |= {part: json_text(row[part]) for part in ("conditions", "problems")}
             connection.execute(sa.insert(benchmark_run).values(row))
     return list(_altered(scope, journal, attempts, runs))
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _attempts(connection: Connection, scope: AttemptScope) -> dict[Place, AttemptRow]:

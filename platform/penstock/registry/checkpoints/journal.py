@@ -73,8 +73,11 @@ def append_entry(
     connection: Connection, scope: AttemptScope, kind: EntryKind, document: Mapping[str, Any]
 ) -> None:
     """Record what the same transaction does to the tables."""
-    text = msgspec.json.encode(document).decode()
-    scope.chain.append(connection, {"kind": kind, "document": text})
+    scope.chain.append(connection, {"kind": kind, "document": json_text(document)})
+
+
+def json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def append_attempts(

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, clock_us, insert_new
 from penstock.registry.checkpoints.digests import text_digest
-from penstock.registry.checkpoints.journal import AttemptScope, append_entry
+from penstock.registry.checkpoints.journal import AttemptScope, append_entry, json_text
 from penstock.registry.checkpoints.tables import benchmark_attempt, suite_version
 
 
@@ -57,7 +57,7 @@ def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
     """Add a version. False if it already exists; versions never change."""
     row: dict[str, Any] = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
     for name, part in (("tasks", suite.tasks), ("content", suite.content)):
-        row[name] = msgspec.json.encode(part).decode()
+        row[name] = json_text(part)
     with database.write() as connection:
         row["created_at"] = now = clock_us(connection)
         if not insert_new(connection, suite_version, row):

@@ -129,12 +129,9 @@ def show_verdict(outcome: str, verdict_id: str, document: Mapping[str, Any]) -> 
         show_text("")
         columns = ["change", "between", "limit"]
         show_table(["guard", *_COLUMNS, *columns], map(_guard_row, guarded))
-    if live := document.get("live"):
-        show_text("", f"live  {live['outcome']}: {live['why']}")
-    if approval := document.get("approval"):
-        show_text("", f"approval  {approval['outcome']}: {approval['why']}")
-    if data := document.get("data"):
-        show_text("", f"data  {data['outcome']}: {data['why']}")
+    for name in ("live", "approval", "data"):
+        if part := document.get(name):
+            show_text("", f"{name}  {part['outcome']}: {part['why']}")
     show_text("", f"verdict  {verdict_id}", f"policy   {document.get('policy') or '(none)'}")
     for name, suite in (document.get("suites") or {}).items():
         left_out = len(suite.get("left_out", ()))

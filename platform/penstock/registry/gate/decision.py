@@ -25,23 +25,24 @@ from penstock.registry.gate.verdict import Outcome, PartVerdict, Verdict, worst_
 
 
 def decide(evidence: Evidence) -> Verdict:
-    policy, candidate, incumbent = evidence.policy, evidence.candidate, evidence.incumbent
+    channel, policy = evidence.channel, evidence.policy
+    candidate, incumbent = evidence.candidate, evidence.incumbent
     notes = []
     if incumbent is None:
         notes.append("The channel has no checkpoint yet: only minimums decide.")
     if policy is not None and policy.live and not evidence.full:
         notes.append("A canary needs no live metrics.")
-    if not evidence.signed:
+    if not channel.signed:
         notes.append(f"The evidence is {UNSIGNED}.")
     document: dict[str, Any] = {
-        "channel": evidence.channel,
-        "channel_version": evidence.channel_version,
-        "policy": evidence.policy_digest,
+        "channel": channel.name,
+        "channel_version": channel.version,
+        "policy": channel.policy,
         "policy_text": policy.text if policy else None,
         "candidate": {"name": candidate.name, "digest": candidate.digest},
         "incumbent": {"name": incumbent.name, "digest": incumbent.digest} if incumbent else None,
         "full": evidence.full,
-        "signed": evidence.signed,
+        "signed": channel.signed,
         "at": evidence.at,
         "code": evidence.code,
         "notes": notes,
@@ -54,7 +55,7 @@ def decide(evidence: Evidence) -> Verdict:
     }
     outcome, why = _judge(evidence, document)
     document |= {"outcome": outcome, "why": why}
-    return Verdict(outcome, evidence.channel, candidate.name, document)
+    return Verdict(outcome, channel.name, candidate.name, document)
 
 
 def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[str]]:
@@ -66,7 +67,6 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
         name: suite_results(evidence, suite, policy.evidence)
         for name, suite in sorted(evidence.suites.items())
     }
-    looks = []
     for name, result in results.items():
         suite = result.evidence
         document["suites"][name] = _suite_facts(result)
@@ -83,12 +83,10 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
             note = f"{name}: harnesses differ, and may explain a difference ({difference})."
             document["notes"].append(note)
         if result.design is not None:
-            looks.append(
+            document["notes"].append(
                 f"{name} adds attempts until it is decided: this is look {result.look} of"
                 f" {len(result.design.looks)}, and tests are corrected for the looks."
             )
-    document["notes"] += looks
-    for name, result in results.items():
         document["notes"] += [f"{name}: {note}." for note in _missing_notes(result)]
     required = []
     for each in policy.require:
@@ -126,19 +124,20 @@ def _side_notes(name: str, side: SideEvidence, version: str | None) -> Iterator[
 
 def _problem(evidence: Evidence) -> str | None:
     """The reason that nothing can be judged, or None."""
-    if flaw := evidence.channel_flaw:
+    channel = evidence.channel.name
+    if flaw := evidence.channel.flaw:
         return f"the history of the channel breaks at version {flaw.number}: {flaw.why}"
     if evidence.policy_problem:
         return evidence.policy_problem
     if evidence.policy is None:
         return (
-            f"the channel {evidence.channel} has no policy: set one with `penstock channels policy"
-            f" {evidence.channel} --set FILE`"
+            f"the channel {channel} has no policy: set one with `penstock channels policy"
+            f" {channel} --set FILE`"
         )
     if evidence.candidate.state == "withdrawn":
         return f"{evidence.candidate.name} is withdrawn"
     if evidence.incumbent and evidence.incumbent.name == evidence.candidate.name:
-        return f"the channel {evidence.channel} already points at {evidence.candidate.name}"
+        return f"the channel {channel} already points at {evidence.candidate.name}"
     return None
 
 
@@ -263,7 +262,7 @@ def _approval(evidence: Evidence, policy: Policy) -> PartVerdict | None:
         return PartVerdict("PASS", f"approved by {listed([each.actor for each in given])}", facts)
     why = (
         f"{len(given)} of {wanted} people approved: `penstock gate approve {name}"
-        f" --channel {evidence.channel}`"
+        f" --channel {evidence.channel.name}`"
     )
     return PartVerdict("INCONCLUSIVE", why, facts)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import BEGINNING, Deed, Flaw, Head
-from penstock.backends.database.engine import Database, clock_us, now_us
+from penstock.backends.database.engine import Database, clock_us
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.attempts import RecordedAttempt, result_values
 from penstock.registry.checkpoints.checkpoint import (
@@ -49,6 +49,7 @@ class GatedChannel:
     rolled_back_at: int = 0
     #: How its history was altered.
     flaw: Flaw | None = None
+    #: Whether a key of the lake signs its history and the journals.
     signed: bool = True
 
 
@@ -124,16 +125,11 @@ class GivenApproval:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    channel: str
-    channel_version: int
+    channel: GatedChannel
     candidate: Checkpoint
     incumbent: Checkpoint | None
     policy: Policy | None
-    policy_digest: str | None = None
     policy_problem: str | None = None
-    channel_flaw: Flaw | None = None
-    #: Whether a key of the lake signs the channel's history and the journals.
-    signed: bool = True
     suites: dict[str, SuiteEvidence] = field(default_factory=dict)
     full: bool = True
     live: LiveLook | None = None
@@ -168,27 +164,19 @@ def gather_evidence(
         suite: _suite_evidence(connection, tenant, suite, version, names)
         for suite, version in pinned.items()
     }
-    live = _live_look(connection, channel, candidate.name) if channel.version and full else None
-    training = marked_training(connection, candidate)
-    approvals = _approvals(connection, channel, candidate.name)
-    if at_us is None:  # last, so that nothing read is later
-        at_us = connection.execute(sa.select(now_us())).scalar_one()
     return Evidence(
-        channel=channel.name,
-        channel_version=channel.version,
+        channel=channel,
         candidate=candidate,
         incumbent=incumbent,
         policy=policy,
-        policy_digest=channel.policy,
         policy_problem=problem,
-        channel_flaw=channel.flaw,
-        signed=channel.signed,
         suites=suites,
         full=full,
-        live=live,
-        training=training,
-        approvals=approvals,
-        at=at_us,
+        live=_live_look(connection, channel, candidate.name) if channel.version and full else None,
+        training=marked_training(connection, candidate),
+        approvals=_approvals(connection, channel, candidate.name),
+        # Last, so that nothing read is later.
+        at=clock_us(connection) if at_us is None else at_us,
         code=metadata.version("penstock"),
     )
 
