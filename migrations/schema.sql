@@ -69,15 +69,6 @@ CREATE TABLE benchmark_attempt (
 	audit TEXT,
 	CONSTRAINT pk_benchmark_attempt PRIMARY KEY (tenant, suite, suite_version, checkpoint, task, attempt)
 );
-CREATE TABLE benchmark_design (
-	tenant VARCHAR(128) NOT NULL,
-	suite VARCHAR(128) NOT NULL,
-	suite_version VARCHAR(80) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	document TEXT NOT NULL,
-	made_at BIGINT NOT NULL,
-	CONSTRAINT pk_benchmark_design PRIMARY KEY (tenant, suite, suite_version, checkpoint)
-);
 CREATE TABLE benchmark_journal (
 	tenant VARCHAR(128) NOT NULL,
 	suite VARCHAR(128) NOT NULL,
@@ -714,8 +705,6 @@ CREATE INDEX ix_shard_file_shard ON shard_file (shard, tenant);
 CREATE INDEX ix_shard_name ON shard (tenant, name);
 CREATE INDEX ix_tenant_offset_next ON tenant_offset (partition, next_offset);
 CREATE INDEX ix_verdict_checkpoint ON verdict (tenant, checkpoint);
-CREATE TRIGGER keep_benchmark_design_delete BEFORE DELETE ON benchmark_design BEGIN SELECT RAISE(ABORT, 'rows of benchmark_design are evidence and stay'); END;
-CREATE TRIGGER keep_benchmark_design_update BEFORE UPDATE ON benchmark_design BEGIN SELECT RAISE(ABORT, 'rows of benchmark_design are evidence and stay'); END;
 CREATE TRIGGER keep_benchmark_journal_delete BEFORE DELETE ON benchmark_journal BEGIN SELECT RAISE(ABORT, 'rows of benchmark_journal are evidence and stay'); END;
 CREATE TRIGGER keep_benchmark_journal_update BEFORE UPDATE ON benchmark_journal BEGIN SELECT RAISE(ABORT, 'rows of benchmark_journal are evidence and stay'); END;
 CREATE TRIGGER keep_channel_change_delete BEFORE DELETE ON channel_change BEGIN SELECT RAISE(ABORT, 'rows of channel_change are evidence and stay'); END;

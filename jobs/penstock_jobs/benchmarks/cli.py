@@ -40,33 +40,11 @@ NoIsolation = Annotated[
 ]
 Checkpoint = Annotated[str, typer.Option(metavar="CHECKPOINT", help="A registered checkpoint.")]
 Serving = Annotated[Text, typer.Option(metavar="URL", help="Address that serves the checkpoint.")]
-Until = Annotated[
-    bool, typer.Option("--until-decided", help="Continue until the gate's verdict is decided.")
-]
-AttemptsMax = Annotated[
-    int | None,
-    typer.Option("--max-attempts", metavar="N", min=1, help="Per task, with --until-decided."),
-]
-Channel = Annotated[str, typer.Option(metavar="NAME", help="Channel whose policy decides.")]
-PassEnv = Annotated[Names, typer.Option(metavar="NAME", help="Pass this variable to the agent.")]
-Hidden = Annotated[
-    Paths, typer.Option(parser=options.path, metavar="PATH", help="Hide this path from the agent.")
-]
 Visible = Annotated[
     Paths,
     typer.Option(
         parser=options.path, metavar="PATH", help="Show this path to the agent, even below /tmp."
     ),
-]
-HarnessName = Annotated[
-    Text, typer.Option(metavar="NAME[=VERSION]", help="The agent's harness, for the evidence.")
-]
-Prompt = Annotated[
-    Path | None,
-    typer.Option(parser=options.path, metavar="FILE", help="Its prompt, for the evidence."),
-]
-Variant = Annotated[
-    Text, typer.Option(metavar="NAME", help="A way to use the checkpoint, such as an effort: high.")
 ]
 
 
@@ -87,17 +65,37 @@ def run(
     attempts: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Attempts per task.")
     ] = None,
-    until_decided: Until = False,
-    attempts_max: AttemptsMax = None,
-    channel: Channel = "production",
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Continue until the gate's verdict is decided.")
+    ] = False,
+    attempts_max: Annotated[
+        int | None,
+        typer.Option("--max-attempts", metavar="N", min=1, help="Per task, with --until-decided."),
+    ] = None,
+    channel: Annotated[
+        str, typer.Option(metavar="NAME", help="Channel whose policy decides.")
+    ] = "production",
     tasks: Annotated[str, typer.Option(metavar="A,B", help="Only these tasks.")] = "",
-    pass_env: PassEnv = None,
-    hidden: Hidden = None,
+    pass_env: Annotated[
+        Names, typer.Option(metavar="NAME", help="Pass this variable to the agent.")
+    ] = None,
+    hidden: Annotated[
+        Paths,
+        typer.Option(parser=options.path, metavar="PATH", help="Hide this path from the agent."),
+    ] = None,
     visible: Visible = None,
     no_isolation: NoIsolation = False,
-    harness: HarnessName = None,
-    prompt: Prompt = None,
-    variant: Variant = None,
+    harness: Annotated[
+        Text, typer.Option(metavar="NAME[=VERSION]", help="The agent's harness, for the evidence.")
+    ] = None,
+    prompt: Annotated[
+        Path | None,
+        typer.Option(parser=options.path, metavar="FILE", help="Its prompt, for the evidence."),
+    ] = None,
+    variant: Annotated[
+        Text,
+        typer.Option(metavar="NAME", help="A way to use the checkpoint, such as an effort: high."),
+    ] = None,
     audit_model: WithModel = False,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
@@ -192,6 +190,9 @@ def measure(
     _show_summary(results)
 
 
+SuiteVersion = Annotated[
+    Text, typer.Option(metavar="V", help="Version of the suite. Default: the newest.")
+]
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
 
 
@@ -204,9 +205,7 @@ def show(
     checkpoint: Annotated[
         Text, typer.Option(metavar="NAME", help="Show one checkpoint with its tasks.")
     ] = None,
-    suite_version: Annotated[
-        Text, typer.Option(metavar="V", help="Version of the suite. Default: the newest.")
-    ] = None,
+    suite_version: SuiteVersion = None,
     limit: options.Limit = None,
     cursor: options.Cursor = None,
 ) -> Iterator[object]:
@@ -313,8 +312,8 @@ def _show_summary(results: "CheckpointResults") -> None:
     if count := results.not_isolated:
         of = results.summary.scored + results.summary.errors
         say(f"NOT ISOLATED: in {count} of {of} attempts agents had your rights on this machine.")
-    if results.seen:
-        say(f"It learned from sessions that tasks were made from: {listed(results.seen)}.")
+    if seen := [f"{name} ({task or 'task unknown'})" for name, task in results.seen.items()]:
+        say(f"It learned from sessions that tasks were made from: {listed(seen)}.")
     runs = [run for run in results.runs if run.kind == "run"]
     if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
@@ -411,28 +410,6 @@ def audit(
         say(f"{report.checkpoint}: {counts}, {report.suspect} are suspect")
 
 
-Results = Annotated[Path, typer.Argument(parser=options.path, help="A file or folder of results.")]
-Form = Annotated[
-    Literal["auto", "penstock", "inspect", "harbor", "swe-bench", "junit"],
-    typer.Option("--format", help="Harness that wrote the results; auto detects it."),
-]
-SuiteVersion = Annotated[
-    Text, typer.Option(metavar="V", help="Version of the suite. Default: the newest.")
-]
-Metric = Annotated[Text, typer.Option(metavar="NAME", help="Score to take, if there are several.")]
-Only = Annotated[
-    Text, typer.Option(metavar="NAME", help="Agent or model to take, if there are several.")
-]
-FirstAttempt = Annotated[
-    int, typer.Option(metavar="N", help="First number of attempts, for a further run.", min=0)
-]
-Unfinished = Annotated[
-    bool, typer.Option("--unfinished", help="Import an unfinished run; missing results are errors.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be imported, and import nothing.")
-]
-
 _IMPORT_FIELDS = (
     "format", "suite", "suite_version", "checkpoint", "tasks", "attempts", "scored", "errors",
 )  # fmt: skip
@@ -442,17 +419,31 @@ _IMPORT_FIELDS = (
 @command()
 def import_(
     client: Client,
-    path: Results,
+    path: Annotated[Path, typer.Argument(parser=options.path, help="A file or folder of results.")],
     *,
     suite: Annotated[str, typer.Option(metavar="NAME", help="Suite of the results.")],
     checkpoint: Checkpoint,
-    form: Form = "auto",
+    form: Annotated[
+        Literal["auto", "penstock", "inspect", "harbor", "swe-bench", "junit"],
+        typer.Option("--format", help="Harness that wrote the results; auto detects it."),
+    ] = "auto",
     suite_version: SuiteVersion = None,
-    metric: Metric = None,
-    only: Only = None,
-    first_attempt: FirstAttempt = 0,
-    unfinished: Unfinished = False,
-    dry_run: DryRun = False,
+    metric: Annotated[
+        Text, typer.Option(metavar="NAME", help="Score to take, if there are several.")
+    ] = None,
+    only: Annotated[
+        Text, typer.Option(metavar="NAME", help="Agent or model to take, if there are several.")
+    ] = None,
+    first_attempt: Annotated[
+        int, typer.Option(metavar="N", help="First number of attempts, for a further run.", min=0)
+    ] = 0,
+    unfinished: Annotated[
+        bool,
+        typer.Option("--unfinished", help="Import an unfinished run; missing results are errors."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be imported, and import nothing.")
+    ] = False,
 ) -> Iterator[object]:
     """Import benchmark results of another harness. Importing them again adds nothing.
 

@@ -139,7 +139,8 @@ class BenchmarkTask:
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
     def check_command(self, files: "TaskFiles", folder: str) -> list[str]:
-        """Its first word that names a file of the check means that file, not one of the tree."""
+        """The command in which the first word that names a file of the check means that file, not
+        one of the tree."""
         words, paths = list(self.check or ()), {file.path for file in files.check}
         at = next((at for at, word in enumerate(words) if word in paths), None)
         return words if at is None else [*words[:at], f"{folder}/{words[at]}", *words[at + 1 :]]

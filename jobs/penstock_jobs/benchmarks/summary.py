@@ -27,6 +27,7 @@ from penstock.registry.checkpoints.lineage import learned_of
 from penstock.registry.checkpoints.registration import find_in
 from penstock.registry.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.registry.gate.statistics import Ranges, compare, estimate
+from penstock_jobs.benchmarks.mine.proposals import proposals_of
 from penstock_jobs.benchmarks.suite import VARIANT_MARK
 
 _ALPHA = 0.025  # on each side of an interval
@@ -101,8 +102,8 @@ class CheckpointResults:
     newest_version: str | None = None
     #: Whether no other result is at least as good in score and each cost, and better in one.
     on_frontier: bool | None = None
-    #: Sessions that tasks were made from, and that it learned from.
-    seen: list[str] = field(default_factory=list)
+    #: Sessions that it learned from and that tasks were made from, with the task where it is known.
+    seen: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -119,6 +120,8 @@ def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     with database.read() as connection:
         subject = find_in(connection, scope.tenant, scope.checkpoint) if made_from else None
         seen = learned_of(connection, subject, made_from) if subject else []
+    mined = proposals_of(database, scope.tenant, scope.suite) if seen else []
+    made = {each.session_id: each.task for each in mined}
     tasks = own.tasks if own else ()
     attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
@@ -126,7 +129,8 @@ def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     not_isolated = _not_isolated(attempts, runs)
     summary = _summarise(tasks, [recorded.result for recorded in attempts], not_isolated)
     place = scope.suite, scope.suite_version, scope.checkpoint
-    return CheckpointResults(*place, summary, runs, not_isolated.total(), newest, seen=seen)
+    learned = {each: made.get(each) for each in seen}
+    return CheckpointResults(*place, summary, runs, not_isolated.total(), newest, seen=learned)
 
 
 def costs_of(results: Sequence[CheckpointResults]) -> list[str]:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from bench.gate_study.paired import Rates, rates
 from bench.gate_study.scores import Case
-from penstock.registry.gate.statistics import Comparison, chance, compare, lower_bound
+from penstock.registry.gate.statistics import (
+    Comparison,
+    Ranges,
+    chance,
+    compare,
+    compare_values,
+    lower_bound,
+)
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 SCORED = st.lists(SCORES, min_size=1, max_size=3)
@@ -72,13 +79,12 @@ def test_the_chance_and_the_bound_say_the_same(seed: int) -> None:
 @pytest.mark.parametrize("factor", [1.0, 1_000.0])
 def test_what_has_no_end_is_compared_on_any_scale(factor: float) -> None:
     random = np.random.default_rng(5)
-    incumbent = {f"t{at}": [float(one)] for at, one in enumerate(random.lognormal(3, 0.5, 80))}
-    candidate = {task: [one[0] * 1.01] for task, one in incumbent.items()}
-    found = compare(
-        {task: [one[0] * factor] for task, one in candidate.items()},
-        {task: [one[0] * factor] for task, one in incumbent.items()},
-        margin=5.0 * factor, alpha=0.05, direction="min", bounded=False,
-    )  # fmt: skip
+    incumbent = random.lognormal(3, 0.5, 80)
+    ours, theirs = Ranges.of(incumbent * 1.01 * factor), Ranges.of(incumbent * factor)
+    middle = (ours.means[0] + theirs.means[0]) / 2
+    found = compare_values(
+        ours, theirs, margin=5.0 * factor, alpha=0.05, direction="min", scale=(middle, middle)
+    )
     assert found.difference < 0
     assert found.lower / factor == pytest.approx(-0.915, abs=0.01)
 

@@ -1,7 +1,7 @@
 """Jobs of Harbor: folders of trials. The job's own result counts or repeats them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,7 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
     notes: list[str] = []
     usages, timings = _parts(result, "agent_result"), _parts(result, "agent_execution")
     info, job = result.agent_info or {}, str(folder.parent)
+    name, version = (str(info.get(key) or "") for key in ("name", "version"))
     model = (info.get("model_info") or {}).get("name") or ""
     prompt, completion = (_sum(getattr(usage, name) for usage in usages) for name in _TOKENS)
     return ImportedTrial(
@@ -235,19 +236,14 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
         identity=result.id or (job, result.trial_name),
         trial=result.id,
         where=f"{folder.parent.name}/{result.trial_name}",
-        label=(str(info.get("name") or ""), str(model), result.source or "adhoc"),
-        harness=_harness(info),
+        label=(name, str(model), result.source or "adhoc"),
+        harness=Harness(name=short(name), version=short(version)) if name else None,
         run=job,
         started=result.started_at or "",
         name=result.trial_name,
         notes=notes,
         audit=audit_of(result.task_name, read_transcript(folder / "agent")),
     )
-
-
-def _harness(info: Mapping[str, Any]) -> Harness | None:
-    name, version = (info.get(key) for key in ("name", "version"))
-    return Harness(name=short(name), version=short(version or "")) if name else None
 
 
 def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:

@@ -187,7 +187,8 @@ class TrialCollection(ImportProblems):
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
         outcome = "error" if isinstance(trial.outcome, str) else "score"
-        facts: dict[str, Any] = {outcome: trial.outcome, "trial": _trial_id(trial)}
+        facts: dict[str, Any] = {outcome: trial.outcome}
+        facts["trial"] = hashlib.sha256(trial.trial.encode()).hexdigest() if trial.trial else None
         for name, value in trial.measures.items():
             facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
             if facts[name] is None:
@@ -203,10 +204,6 @@ class TrialCollection(ImportProblems):
             return None
         self.sources[attempt.place] = trial.where
         return with_audit(attempt, trial.audit)
-
-
-def _trial_id(trial: ImportedTrial) -> str | None:
-    return hashlib.sha256(trial.trial.encode()).hexdigest() if trial.trial else None
 
 
 _NOT_WHOLE = {

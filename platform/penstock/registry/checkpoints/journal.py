@@ -56,7 +56,8 @@ class Journal:
     attempts: dict[Place, AttemptRow] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    design: str | None = None
+    #: The first plan of its attempts.
+    design: dict[str, Any] | None = None
     damage: str | None = None
 
     @property
@@ -120,4 +121,4 @@ def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None
         case "version":
             journal.versions[document["version"]] = document
         case "design":
-            journal.design = document["document"]
+            journal.design = journal.design or document

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["outcome", "candidate", "incumbent"]
 
-_Errors = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="The share of attempts with errors, on each side."),
-]
-_Unscored = Annotated[
-    float | None, typer.Option(min=0, max=1, help="The share of tasks without a score on one side.")
-]
 
 app = typer.Typer(
     help="Decide whether a channel may point at a checkpoint. Changes nothing.",
@@ -55,8 +48,14 @@ def plan(
     difference: Annotated[
         float, typer.Option(help="The assumed advantage of the candidate; 0: both are equal.")
     ] = 0.0,
-    errors: _Errors = None,
-    unscored: _Unscored = None,
+    errors: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The share of attempts with errors, on each side."),
+    ] = None,
+    unscored: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The share of tasks without a score on one side."),
+    ] = None,
 ) -> Iterator[object]:
     """Show how likely a candidate is to pass a policy, and how many tasks give a power of 80 %.
 

@@ -9,15 +9,12 @@ from operator import itemgetter
 
 import msgspec
 import numpy as np
-import sqlalchemy as sa
-from sqlalchemy import Connection
 
-from penstock.backends.database.engine import Database, insert_new, now_us
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt, read_attempts
-from penstock.registry.checkpoints.journal import AttemptScope, append_entry
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.registry.checkpoints.journal import AttemptScope, Journal, append_entry, read_journal
 from penstock.registry.gate.statistics import chance
-from penstock.registry.gate.tables import benchmark_design
 
 #: Numerical integration of the walk: the range in deviations, and the number of points.
 _LOWEST, _HIGHEST, _POINTS = -8.0, 9.0, 401
@@ -44,10 +41,6 @@ class Design:
     allowed: int
     #: How fast alpha is spent: 1 stops earlier and decides less often than 3.
     exponent: float = 2.0
-
-    @property
-    def text(self) -> str:
-        return msgspec.json.encode(self, order="sorted").decode()
 
     def without(self, tasks: Collection[str]) -> "Design":
         caps = {task: cap for task, cap in self.caps.items() if task not in tasks}
@@ -194,22 +187,19 @@ def is_hopeless(
 
 
 def keep_design(database: Database, scope: AttemptScope, design: Design) -> Design:
-    """Store a design; returns the stored one. Raises InvalidInput if attempts already exist."""
+    """Record a design in the journal; returns the first that was. Raises InvalidInput if attempts
+    already exist."""
     with database.write() as connection:
-        if (stored := read_design(connection, scope)) is None:
-            if read_attempts(connection, scope):
+        journal = read_journal(connection, scope)
+        if journal.design is None:
+            if journal.attempts:
                 what = f"A plan for {scope.checkpoint} on {scope.suite}"
                 why = "it already has results there; a plan must precede the first attempt"
                 raise InvalidInput(what=what, why=why)
-            row = asdict(scope) | {"document": design.text, "made_at": now_us()}
-            if insert_new(connection, benchmark_design, row):
-                append_entry(connection, scope, "design", {"document": design.text})
-            else:
-                stored = read_design(connection, scope)
-    return stored or design
+            append_entry(connection, scope, "design", asdict(design))
+            journal = read_journal(connection, scope)  # somebody else may have been first
+    return design_in(journal) or design
 
 
-def read_design(connection: Connection, scope: AttemptScope) -> Design | None:
-    query = sa.select(benchmark_design.c.document).where(scope.condition(benchmark_design))
-    text = connection.scalar(query)
-    return None if text is None else msgspec.json.decode(text, type=Design)
+def design_in(journal: Journal) -> Design | None:
+    return msgspec.convert(journal.design, Design) if journal.design else None

@@ -30,7 +30,7 @@ from penstock.registry.checkpoints.lineage import MarkedTraining, learned_of, ma
 from penstock.registry.checkpoints.registration import find_in
 from penstock.registry.checkpoints.suites import SuiteVersion, read_versions
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run
-from penstock.registry.gate.designs import Design, read_design
+from penstock.registry.gate.designs import Design, design_in
 from penstock.registry.gate.policy import CanarySteps, Policy, parse
 from penstock.registry.gate.tables import approval, gate_policy, live_look
 
@@ -261,10 +261,8 @@ def _side_evidence(
     if counting is None:
         return SideEvidence(elsewhere=tried)
     scope = AttemptScope(tenant, suite, counting.version, name)
-    bound, design = read_checked_attempts(connection, scope), read_design(connection, scope)
-    attempts, alterations = bound.attempts, list(bound.alterations)
-    if (design.text if design else None) != bound.journal.design:
-        alterations.append(f"the plan of {name} on {suite} was changed")
+    bound = read_checked_attempts(connection, scope)
+    attempts = bound.attempts
     runs = benchmark_run.c
     query = sa.select(runs.kind, runs.source, runs.conditions)
     sources = set()
@@ -273,11 +271,11 @@ def _side_evidence(
         isolated = conditions.get("isolated") is not False
         sources.add(AttemptSource(row.kind, row.source, isolated, harness_in(conditions)))
     elsewhere = [version for version in tried if version != counting.version]
-    journal = bound.journal.head
     makers = sorted(sources, key=str)
     made_from = counting.content.sessions if counting.content else ()
     seen = learned_of(connection, find_in(connection, tenant, name), made_from)
-    return SideEvidence(attempts, elsewhere, design, makers, journal, alterations, seen=seen)
+    told = design_in(bound.journal), makers, bound.journal.head, bound.alterations
+    return SideEvidence(attempts, elsewhere, *told, seen=seen)
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:

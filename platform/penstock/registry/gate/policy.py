@@ -233,7 +233,7 @@ def _entries(
     where: str,
     read: Callable[[dict[str, Any], str], tuple[_Part, str | None]],
 ) -> tuple[_Part, ...]:
-    """Read entries, of which `read` says why they cannot be meant."""
+    """Read entries. `read` also says why one cannot be meant."""
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput(what=where, why=f"{key} must be written as [[{key}]]")

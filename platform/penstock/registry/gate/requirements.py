@@ -70,8 +70,9 @@ def _findings(
     findings = []
     if (limited := _against_limit(required, amounts, candidate, alpha, facts)) is not None:
         findings.append(limited)
-    if theirs is not None and required.margin is not None:
-        findings.append(_against_incumbent(required, amounts, (candidate, theirs), alpha, facts))
+    if theirs is not None:
+        compared = _against_incumbent(required, amounts, (candidate, theirs), alpha, facts)
+        findings += [compared] if required.margin is not None else []
     return findings
 
 
@@ -127,7 +128,10 @@ def _against_incumbent(
         direction=required.direction,
         scale=_scales(required, least, most),
     )
-    facts |= {name: finite(value) for name, value in asdict(compared).items()}
+    told = {name: finite(value) for name, value in asdict(compared).items()}
+    if required.margin is None:  # nothing is asked, and the interval is for the reader
+        told = {name: told[name] for name in ("lower", "upper", "standard_error")}
+    facts |= told
     allowed = f"at most {margin:g} is allowed"
     if compared.lower >= -margin:
         why = f"at most {shown_beside(max(-compared.lower, 0), margin)} worse; {allowed}"

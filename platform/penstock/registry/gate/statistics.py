@@ -152,22 +152,17 @@ def compare(
     *,
     margin: float,
     alpha: float,
-    direction: Direction = "max",
-    bounded: bool = True,
 ) -> Comparison:
-    """Compare scores of attempts by task; `bounded` ones lie between 0 and 1. Only common tasks
-    count. Raises ValueError for fewer than two."""
+    """Compare scores of attempts by task. Only common tasks count. Raises ValueError for fewer than
+    two."""
     tasks = sorted(candidate.keys() & incumbent.keys())
     # Sorted, so that rounding does not depend on the order of attempts.
     ours, theirs = (
         np.array([np.sort(np.asarray(side[task], dtype=float)).mean() for task in tasks])
         for side in (candidate, incumbent)
     )
-    scale = None
-    if not bounded and tasks:
-        scale = (float(ours.mean() + theirs.mean()) / 2,) * 2
     both = Ranges.of(ours), Ranges.of(theirs)
-    return compare_values(*both, margin=margin, alpha=alpha, direction=direction, scale=scale)
+    return compare_values(*both, margin=margin, alpha=alpha, direction="max", scale=None)
 
 
 def compare_values(

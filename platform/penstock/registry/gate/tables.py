@@ -1,22 +1,8 @@
-"""The tables of the gate: policies, designs of benchmarks, looks at live metrics, verdicts and
-approvals."""
+"""The tables of the gate: policies, looks at live metrics, verdicts and approvals."""
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
 from penstock.backends.database.tables import Number, keep_rows, metadata, name_columns
-
-#: The plan of a checkpoint's attempts at a suite, made before the first one: its looks and their
-#: strictness.
-benchmark_design = Table(
-    "benchmark_design",
-    metadata,
-    *name_columns("tenant", "suite", primary_key=True),
-    Column("suite_version", String(80), primary_key=True),
-    Column("checkpoint", String(128), primary_key=True),
-    Column("document", Text, nullable=False),
-    Column("made_at", BigInteger, nullable=False),
-)
-keep_rows(benchmark_design)
 
 #: Looks at live metrics of two checkpoints.
 live_look = Table(
