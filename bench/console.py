@@ -21,6 +21,7 @@ from penstock.backends.execution.calls import InlineExecutor
 from penstock.backends.terminal.output import say
 from penstock.doors.console.sign_in import form_proof
 from penstock.doors.console.templates import assets
+from penstock_jobs.benchmarks.mine.proposals import Proposal, add_proposal
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.simulator.demo.server import Server
@@ -31,27 +32,39 @@ _FIRST_CONTENT = Goal(what="p95 to the first content of a session", at_most=1_00
 _ASSETS = Goal(what="all script and style", at_most=300, unit=" KB")
 _VISITS = 20
 _FIRST_BYTES = 16 * 1024
+_MINED = "mined"
+_MINED_TASKS = 1_000
+_FACTS = {
+    "source": "session", "settled": "0" * 40, "work": "a fix",
+    "changed_lines": 9, "changed_files": 2,
+}  # fmt: skip
 _WAIT_SECONDS = 120
 #: What each page of a long list, a search or a chart asks of the whole lake.
 _PAGES = {
     "overview": "/",
+    "overview of a month": "/?window=30d",
     "sessions": "/sessions",
     "sessions of a project": "/sessions?project=p7",
     "sessions with a word": "/sessions?words=7919",
     "sessions by worth": "/sessions?worth_min=0.5",
     "one session": "/sessions/s-000001234",
     "its tokens": "/session-tokens/s-000001234",
+    "its file": "/session-file/s-000001234",
     "two sessions": "/session-pairs?left=s-000001234&right=s-000001235",
     "rewards": "/rewards",
     "rewards of a checkpoint": "/rewards?checkpoint=ckpt-0001",
-    "monitors": "/rewards/monitors",
-    "two checkpoints": "/compared",
+    "monitors": "/rewards/monitors?before=ckpt-0000&after=ckpt-0001",
+    "two definitions": "/rewards/comparison?before=default&after=survival",
+    "two checkpoints": "/compared?before=ckpt-0000&after=ckpt-0001",
+    "survival": "/survival",
     "labels": "/labels",
     "rates of judges": "/labels/rates",
     "shards": "/shards",
     "channels": "/channels",
     "checkpoints": "/checkpoints",
     "suites": "/suites",
+    "mined tasks": f"/suites/{_MINED}/proposals",
+    "a mined task": f"/suites/{_MINED}/proposals/task-0001",
     "query": "/query",
     "health": "/health",
     "ledger": "/ledger",
@@ -116,7 +129,11 @@ def _measure(size: Size, here: Path) -> Iterator[Figure]:
 def measure_console(data: Path, events: int) -> Iterator[Figure]:
     if not data.exists():
         with large_lake(data, events) as lake:
-            run(lake, InlineExecutor(), RunRequest(find_definition()), now_us=_AS_OF_US)
+            for name in ("default", "survival"):
+                run(lake, InlineExecutor(), RunRequest(find_definition(name)), now_us=_AS_OF_US)
+            for number in range(_MINED_TASKS):
+                task = Proposal(f"task-{number:04}", "left_out", "", None, "Mend it.", _FACTS)
+                add_proposal(lake, "default", _MINED, task, None)
     key = admin_key(data)
     with quiet_server(data) as server:
         browser = _Browser(

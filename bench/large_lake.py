@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -31,12 +32,19 @@ _LEASE_SECONDS = 600
 #: A segment of this size spans hours, and a session may run over into the next one: each session
 #: of the lake lies in two.
 _SPREAD = 2
+#: A session begins so long after the one before it, and a segment's events later than the last's.
+_SESSION_SECONDS = 20
+_SEGMENT_SECONDS = 60
 _ROWS = Path(__file__).with_name("large_lake.sql").read_text(encoding="utf-8")
 
 
 @contextmanager
 def large_lake(data: Path, events: int) -> Iterator[Lake]:
-    """A lake with so many small events, each session spread over several segments."""
+    """A lake with so many small events up to now, each session spread over several segments."""
+    segments = events // _SEGMENT_EVENTS
+    sessions = (segments - 1 + _SPREAD) * _SEGMENT_EVENTS // _EVENTS_PER_SESSION
+    spans = timedelta(seconds=sessions * _SESSION_SECONDS + segments * _SEGMENT_SECONDS)
+    begins = datetime.now(UTC) - spans
     with open_or_make(load_settings(data)) as lake:
         log = agree_on_shape(lake.database, lake.log.id, lake.log.partitions)
         claim = claim_partition(
@@ -50,14 +58,14 @@ def large_lake(data: Path, events: int) -> Iterator[Lake]:
             sure=True,
         )
         assert claim is not None
-        for number in range(events // _SEGMENT_EVENTS):
-            rows = _rows(number)
+        for number in range(segments):
+            rows = _rows(number, begins)
             claim = _store(lake, claim, rows)
         release_claim(lake.database, claim)
         yield lake
 
 
-def _rows(number: int) -> pa.Table:
+def _rows(number: int, begins: datetime) -> pa.Table:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         parameters = {
@@ -65,6 +73,9 @@ def _rows(number: int) -> pa.Table:
             "sessions": _SPREAD * _SEGMENT_EVENTS // _EVENTS_PER_SESSION,
             "events": _EVENTS_PER_SESSION // _SPREAD,
             "segment": number,
+            "begins": begins,
+            "session_s": _SESSION_SECONDS,
+            "segment_s": _SEGMENT_SECONDS,
         }
         found = connection.sql(_ROWS, params=parameters).to_arrow_table()
     return found.cast(EVENT_ROWS)

@@ -2,7 +2,7 @@
 SELECT
     'default'                                           AS tenant,
     's-' || lpad(session_no::varchar, 9, '0')           AS session_id,
-    timestamptz '2026-01-01' + to_seconds(session_no * 20 + event_no * 7 + $segment * 60) AS ts,
+    $begins + to_seconds(session_no * $session_s + event_no * 7 + $segment * $segment_s) AS ts,
     ($segment * 100 + event_no)::bigint                 AS seq,
     CASE event_no % 5
         WHEN 0 THEN 'user_message'
@@ -27,7 +27,7 @@ SELECT
     END                                                 AS payload,
     NULL::varchar                                       AS extra,
     1::smallint                                         AS schema_version,
-    timestamptz '2026-01-01' + to_seconds(session_no * 20 + $segment * 60) AS received_at,
+    $begins + to_seconds(session_no * $session_s + $segment * $segment_s) AS received_at,
     unhex(md5($segment || '-' || session_no || '-' || event_no)) AS key
 FROM (SELECT unnest(range($first_session, $first_session + $sessions)) AS session_no)
 CROSS JOIN (SELECT unnest(range(0, $events)) AS event_no)

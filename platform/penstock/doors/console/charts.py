@@ -60,10 +60,11 @@ def rounded_scale(values: Sequence[float], start: float, end: float, *, zero: bo
     low, high = min(finite), max(finite)
     if zero:
         low, high = min(low, 0.0), max(high, 0.0)
-    if low == high:
-        low, high = (0.0, 1.0) if low == 0 else (min(low, 0.0), max(high, 0.0))
-    if low == high:
-        low, high = low - 0.5, high + 0.5
+    # Equal but for the rounding of sums.
+    if math.isclose(low, high, abs_tol=1e-9):
+        low, high = min(low, 0.0), max(high, 0.0)
+    if math.isclose(low, high, abs_tol=1e-9):
+        low, high = 0.0, 1.0
     ticks = Scale(low, high, start, end).ticks()
     step = ticks[1] - ticks[0] if len(ticks) > 1 else high - low
     low = math.floor(low / step + 1e-9) * step
