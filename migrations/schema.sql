@@ -500,6 +500,7 @@ CREATE TABLE reward_definition (
 	version VARCHAR(64) NOT NULL,
 	name VARCHAR(128) NOT NULL,
 	text TEXT NOT NULL,
+	listed BOOLEAN NOT NULL,
 	created_at BIGINT NOT NULL,
 	through_snap BIGINT NOT NULL,
 	run_at BIGINT NOT NULL,

@@ -9,7 +9,7 @@ with own_rows as materialized (
     where tenant = getvariable('tenant')
       and session_id = getvariable('session')
       and (definition_version = getvariable('version')
-           or getvariable('version') = '' and definition <> 'survival')
+           or getvariable('version') = '' and listed)
 ),
 own as (
     select chain, definition_version

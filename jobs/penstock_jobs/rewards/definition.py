@@ -104,7 +104,6 @@ def columns_of(rewards: Iterable[Reward]) -> Columns | None:
 
 
 DEFAULT = "default"
-#: Of `penstock survival`. Sessions are never listed by its outcomes unless it is named.
 SURVIVAL = "survival"
 _SHIPPED = files("penstock_jobs.rewards") / "definitions"
 NAME = "reward"
@@ -112,7 +111,7 @@ Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
 Bounds = tuple[float, float] | None
 _VERSION_HEX = 16
-_TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
+_TOP = ("name", "combine", "clip", "needs_any", "listed", "parameters", "reward")
 _TERM = ("name", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
@@ -137,6 +136,8 @@ class Definition:
     clip: Bounds = None
     #: A session without a score of any of these rewards is censored.
     needs_any: tuple[str, ...] = ()
+    #: Whether sessions are shown by its outcomes where nobody names a definition.
+    listed: bool = True
     text: str = field(default="", repr=False)
 
     def counted(self) -> list[Term]:
@@ -187,7 +188,8 @@ def parse_definition(content: str, where: str) -> Definition:
     needs_any = tuple(sorted(toml.texts(document, "needs_any", where)))
     toml.refuse_unknown(needs_any, counted, where)
     version = _version(terms, combine=combine, clip=clip, needs_any=needs_any)
-    return Definition(name, version, terms, combine, clip, needs_any, content)
+    listed = toml.flag(document, "listed", where, default=True)
+    return Definition(name, version, terms, combine, clip, needs_any, listed, content)
 
 
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:

@@ -43,10 +43,14 @@ class Progress(NamedTuple):
     through_snap: int
     run_at: int
     text: str
+    #: Whether sessions are shown by its outcomes where nobody names a definition.
+    listed: bool
     #: The newest consent decision that was applied.
     through_decision: int
 
 
+#: What does not change the version.
+_WRITTEN = ("name", "text", "listed")
 _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 
 
@@ -54,12 +58,12 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
     """Store the definition and start a run. `run_at` is later than in any earlier run."""
     table = reward_definition
     with database.write() as connection:
-        facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
+        facts = {name: getattr(definition, name) for name in ("version", *_WRITTEN)}
         facts |= {"created_at": now_us(), "through_snap": 0, "run_at": 0, "through_decision": 0}
         connection.execute(insert_of(connection)(table).values(facts).on_conflict_do_nothing())
         run_at = sa.case((table.c.run_at >= clock_us, table.c.run_at + 1), else_=clock_us)
         own = table.c.version == definition.version
-        written = {"name": definition.name, "text": definition.text}
+        written = {name: facts[name] for name in _WRITTEN}
         update = sa.update(table).where(own).values(run_at=run_at, **written)
         return Progress(*connection.execute(update.returning(*_PROGRESS)).one())
 
@@ -74,9 +78,11 @@ def finish_run(database: Database, version: str, snap: int, decision: int) -> No
 
 
 def known_definitions(database: Database) -> list[Progress]:
+    """List definitions, those that are listed first, then the newest run first."""
+    columns = reward_definition.c
+    query = sa.select(*_PROGRESS).order_by(columns.listed.desc(), columns.run_at.desc())
     with database.read() as connection:
-        rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
-        return [Progress(*row) for row in rows]
+        return [Progress(*row) for row in connection.execute(query)]
 
 
 def definition_known_as(database: Database, text: str) -> Progress:

@@ -68,6 +68,7 @@ OUTCOME_FILE_ROWS = pa.schema(
         *_needed("tool_calls", "invalid_tool_calls", kind=pa.int32()),
         _DUE_AT,
         *_COMPUTED,
+        *_needed("listed", kind=pa.bool_()),
     ]
 )
 _VARYING = [name for name in REWARD_ROWS.names if name != "name"]

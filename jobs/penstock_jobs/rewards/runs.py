@@ -249,6 +249,7 @@ def _write(
             "value": outcome.value,
             "chain": chains[session].chain if session in chains else session,
             "due_at": due_us.get(SessionId(task.tenant, session)),  # the first of its rewards
+            "listed": task.progress.listed,
         }
         rows.append(tally._asdict() | session_spans[session] | row)
     own = [column for column in OUTCOME_FILE_ROWS if column.name not in _COMMON_COLUMNS]

@@ -11,6 +11,7 @@ reward_definition = Table(
     Column("version", String(64), primary_key=True),
     Column("name", String(128), nullable=False),
     Column("text", Text, nullable=False),
+    Column("listed", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     #: Sessions that changed up to this commit are done, except those left out by age.
     Column("through_snap", BigInteger, nullable=False),

@@ -16,7 +16,6 @@ from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.query.view_sources import view_sql
-from penstock_jobs.rewards.definition import SURVIVAL
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
 from penstock_jobs.rewards.history.session_chains import SessionUnknown
@@ -237,7 +236,7 @@ def _conditions(lake: Lake, sessions: SessionsRequest) -> _Conditions:
         if text := getattr(sessions, name):
             variables[f"{name}_us"] = str(since_us(text, name))
             conditions.append(condition)
-    definition = f"definition <> '{SURVIVAL}'"
+    definition = "listed"
     if sessions.definition:
         variables["version"] = definition_known_as(lake.database, sessions.definition).version
         definition = "definition_version = getvariable('version')"

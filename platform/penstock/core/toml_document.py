@@ -127,6 +127,13 @@ def whole(section: Mapping[str, Any], key: str, default: int, where: str, *, lea
     return value
 
 
+def flag(section: Mapping[str, Any], key: str, where: str, *, default: bool = False) -> bool:
+    value = section.get(key, default)
+    if not isinstance(value, bool):
+        raise _unfit(key, "true or false", value, where)
+    return value
+
+
 def choice(
     section: Mapping[str, Any], key: str, of: tuple[Any, ...], default: Any, where: str
 ) -> Any:
@@ -187,11 +194,11 @@ def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory
         return choice(section, key, arguments, None, where)
     if origin is tuple:
         return _read_list(section, key, arguments[0], where, directory)
-    if kind is bool and not isinstance(value, bool):
-        raise _unfit(key, "true or false", value, where)
+    if kind is bool:
+        return flag(section, key, where)
     if kind is float and not 0 <= (value := number(value, key, where)) <= 1:
         raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
-    if kind in (bool, float):
+    if kind is float:
         return value
     return directory / text(section, key, where) if kind is Path else text(section, key, where)
 

@@ -198,6 +198,8 @@ def test_a_session_of_which_nothing_is_known_that_counts_is_censored() -> None:
     assert combine(needy, {"tests_passing": scored(1)}).state == "scored"
     with pytest.raises(InvalidInput, match="did you mean tests_passing"):
         definition(text.replace('["tests_passing"]', '["test_passing"]'))
+    with pytest.raises(InvalidInput, match="listed has to be true or false"):
+        definition("listed = 1\n" + text)
     with pytest.raises(InvalidInput, match="a list of texts"):
         definition(text.replace('["tests_passing"]', "[1]"))
 

@@ -122,6 +122,10 @@ def test_persons_are_named_where_they_allow_it(data: Path) -> None:
                     "--data", str(data)).returncode == 0  # fmt: skip
     [person] = asked(data)["by"]["person"]
     assert (person["label"], person["lines"]) == ("ann", 7)
+    # The stricter decision holds.
+    assert penstock("consent", "set", "no_train", "--project", "shop", "--reason", "asked",
+                    "--data", str(data)).returncode == 0  # fmt: skip
+    assert "person" not in asked(data)["by"]
 
 
 def test_a_page_says_it_in_a_sentence_first(data: Path, tmp_path: Path) -> None:

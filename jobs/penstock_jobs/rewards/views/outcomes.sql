@@ -19,11 +19,12 @@
 --   due_at                          when it will be computed again at the latest
 --   definition, definition_version  name and digest
 --   computed_at, superseded_at      as in rewards
+--   listed                          sessions are shown by it where nobody names a definition
 select session_id, outcome, reason, value, checkpoint, chain, first_ts, last_ts,
        requests, edited_requests, answered_requests, asking_requests, tool_calls, invalid_tool_calls,
        due_at, definition, definition_version, computed_at,
        lead(computed_at) over (
            partition by session_id, definition_version order by computed_at
-       ) as superseded_at
+       ) as superseded_at, listed
 from stored_outcomes
 where tenant = getvariable('tenant')

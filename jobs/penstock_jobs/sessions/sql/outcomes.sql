@@ -5,7 +5,7 @@ select outcome, count(*) as sessions, avg(value) as worth, max(computed_at) as c
        arg_max(definition_version, computed_at) as version
 from (
     select session_id, outcome, value, computed_at, definition_version from outcomes
-    where superseded_at is null and definition <> 'survival'
+    where superseded_at is null and listed
       and session_id in (
           select session_id from sessions
           where last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint)))

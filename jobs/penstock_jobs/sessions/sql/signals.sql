@@ -1,7 +1,7 @@
 -- A row a message of a user: what the newest definition makes of it, beside what people said.
 with newest as (
     select arg_max(definition_version, computed_at) as version from outcomes
-    where definition <> 'survival'
+    where listed
 ),
 signals as (
     select session_id, target_id as turn,

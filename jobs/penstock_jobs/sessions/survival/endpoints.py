@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from penstock.access.privacy.consents import standing_decisions
+from penstock.access.privacy.consents import TRAIN, decided_consents
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import time_of
 from penstock.core.endpoint import Caller, Endpoint, Request
@@ -18,6 +18,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.definition import SURVIVAL
 from penstock_jobs.rewards.due_sessions import known_definitions
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.sessions.survival.counting import (
     FIRST_S,
     SESSIONS,
@@ -32,8 +33,9 @@ from penstock_jobs.sessions.survival.counting import (
 
 SINCE = "90d"
 _SINCE = "Only sessions with events since this time, or this age, such as 30d."
-_KINDS = ("user", "project", "session")
-_DECIDED = pa.schema([(name, pa.string()) for name in ("kind", "subject", "consent")])
+_CONSENTS = """select session_id, consent from sessions
+    where "user" is not null and consent <> 'no_train'
+      and session_id in (select session_id from chosen)"""
 
 
 class SurvivalRequest(Request):
@@ -50,24 +52,19 @@ def read_counts(lake: Lake, tenant: str, since: str) -> Counts:
     run = next((each for each in known_definitions(lake.database) if each.name == SURVIVAL), None)
     if run is None:
         return Counts(since)
+    variables = {"version": run.version, "since_us": str(since_us(since, "since"))}
+    variables |= {"checkpoint": "", "project": ""}
+    chosen = {"chosen": page_sql("penstock_jobs.rewards", "chosen_sessions.sql")}
+    views = frozenset({"outcomes", "sessions"})
+    said = OwnQuery(_CONSENTS, views, made=chosen, variables=variables)
     query = OwnQuery(
         _sql("tallies.sql"),
-        frozenset({"outcomes", "edits", "model_calls", "sessions"}),
+        views | {"edits", "model_calls"},
         below=frozenset({"rewards"}),
-        made={
-            "chosen": page_sql("penstock_jobs.rewards", "chosen_sessions.sql"),
-            "written": _sql("written.sql"),
-        },
+        made=chosen | {"written": _sql("written.sql")},
         others=(_sql("thrown_away.sql"), _sql("reasons.sql")),
-        tables={"decided": _decided(lake, tenant)},
-        variables={
-            "version": run.version,
-            "since_us": str(since_us(since, "since")),
-            "checkpoint": "",
-            "project": "",
-            "first_s": str(FIRST_S),
-            "week_s": str(WEEK_S),
-        },
+        tables={"willing": _willing(lake, tenant, lake.query(said, tenant=tenant).arrow())},
+        variables=variables | {"first_s": str(FIRST_S), "week_s": str(WEEK_S)},
     )
     answers = lake.query(query, tenant=tenant).tables()
     rows, thrown, reasons = (table.to_pylist() for table in answers)
@@ -89,14 +86,15 @@ def _thrown_away(rows: list[Mapping[str, Any]]) -> ThrownAway:
     return ThrownAway(edits, lines, tokens, msgspec.convert(rows, list[ThrownEdit]))
 
 
-def _decided(lake: Lake, tenant: str) -> pa.Table:
-    with lake.database.read() as connection:
-        rows = [
-            {"kind": kind, "subject": subject, "consent": consent}
-            for kind in _KINDS
-            for subject, consent in standing_decisions(connection, tenant, kind).items()  # type: ignore[arg-type]
-        ]
-    return pa.Table.from_pylist(rows, _DECIDED)
+def _willing(lake: Lake, tenant: str, said: pa.Table) -> pa.Table:
+    """Choose sessions that allow training, by what they say and what was decided."""
+    decided = decided_consents(lake, tenant, said["session_id"].to_pylist())
+    names = [
+        name
+        for name, consent in row_tuples(said, "session_id", "consent")
+        if name not in decided.denied and (consent == TRAIN or name in decided.allowed)
+    ]
+    return pa.table({"session_id": pa.array(names, pa.string())})
 
 
 def _sql(name: str) -> str:

@@ -1,8 +1,7 @@
 -- Edits with the fates of their lines, each resume counted once.
 -- Grain:  session_id, target_id, horizon_s.
 -- Reads stored_rewards by the definition `survival`, where a weight is a number of lines. The table
--- `chosen` says which are current, `decided` holds the decisions on consent.
--- A person is named where a session, its user or its project allows training and nobody refused.
+-- `chosen` says which are current, `willing` in which sessions a person is named.
 with fates as (
     select session_id, target_id, horizon_s, state, reason, stored_rewards.value, weight,
            bool_or(coalesce(reason = 'nothing_written', false)) over (
@@ -37,17 +36,8 @@ placed as (
 ),
 owners as (
     select session_id, client as tool, project,
-           case when consent <> 'no_train' and not coalesce(denied, false)
-                 and (consent = 'train' or allowed) then "user" end as person
+           case when session_id in (select session_id from willing) then "user" end as person
     from sessions
-    left join (
-        select session_id, bool_or(decided.consent = 'no_train') as denied,
-               bool_or(decided.consent = 'train')                as allowed
-        from sessions
-        join decided on subject = case kind when 'user' then "user" when 'project' then project
-                                  else session_id end
-        group by session_id
-    ) using (session_id)
     where session_id in (select session_id from chosen)
 )
 select session_id, target_id, horizon_s, ts, path, tool, model, project, person,
