@@ -15,12 +15,14 @@ class CommitStep(NamedTuple):
 
 
 class BranchLines:
-    """Commits as lines. One way leads from each commit to the tip, through merges of its line."""
+    """Commits as lines. One way leads from each commit to the tip, through merges of its line.
+
+    Most of each way is the branch itself, so that steps along it are looked up, not walked."""
 
     def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
         self._commits = {commit.name: commit for commit in commits}
         self._next: dict[str, CommitStep | None] = {}
-        self._first: str | None = None
+        self._branch: list[Commit] = []
         waiting: list[tuple[str | None, CommitStep | None]] = [(tip, None)]
         while waiting:
             name, following = waiting.pop()
@@ -30,20 +32,63 @@ class BranchLines:
                 line.append(self._commits[name])
                 following = CommitStep(line[-1])
                 name = next(iter(line[-1].parents), None)
-            self._first = self._first or (line[-1].name if line else None)
+            self._branch = self._branch or line[::-1]
             # The oldest merge comes first, with all that it merged: so a line that was merged twice
             # belongs to the first merge.
             for commit in line:
                 others = enumerate(commit.parents[1:], start=1)
                 waiting += [(parent, CommitStep(commit, number)) for number, parent in others]
 
-    def way(self, name: str | None = None) -> Iterator[CommitStep]:
-        """Walk from a commit to the tip, both included; without a name, along the branch."""
-        name = name or self._first
-        step = CommitStep(self._commits[name]) if name else None
-        while step is not None:
-            yield step
+        self._places = {commit.name: place for place, commit in enumerate(self._branch)}
+        #: Places of the commits that change a path, and later names of files, by path.
+        self._changing: defaultdict[str, list[int]] = defaultdict(list)
+        self._renamed: defaultdict[str, set[str]] = defaultdict(set)
+        for commit in commits:
+            for file in {file for files in commit.changed for file in files}:
+                if file.renamed_from is not None:
+                    self._renamed[file.renamed_from].add(file.path)
+                if (place := self._places.get(commit.name)) is not None:
+                    for path in {file.path, file.renamed_from or file.path}:
+                        self._changing[path].append(place)
+
+    def way(
+        self, name: str | None = None, paths: Iterable[str] | None = None
+    ) -> Iterator[CommitStep]:
+        """Walk from a commit to the tip, both included; without a name, along the branch. With
+        `paths`, commits of the branch that change none of these files are left out."""
+        aside, place = self._to_branch(name)
+        yield from aside
+        places: Iterable[int] = range(place, len(self._branch))
+        if paths is not None:
+            changing = (self._changing.get(path, ()) for path in self._names_of(paths))
+            places = sorted({own for each in changing for own in each if own >= place})
+        yield from (CommitStep(self._branch[own]) for own in places)
+
+    def passes(self, start: str, name: str) -> bool:
+        """Whether the way from one commit leads through another."""
+        aside, place = self._to_branch(start)
+        on_branch = self._places.get(name, -1) >= place
+        return on_branch or any(step.commit.name == name for step in aside)
+
+    def _to_branch(self, name: str | None) -> tuple[list[CommitStep], int]:
+        """Return steps until the way is on the branch, and the place where it goes on there."""
+        aside: list[CommitStep] = []
+        if name is None:
+            return aside, 0
+        step: CommitStep | None = CommitStep(self._commits[name])
+        while step is not None and (step.parent or step.commit.name not in self._places):
+            aside.append(step)
             step = self._next[step.commit.name]
+        return aside, len(self._branch) if step is None else self._places[step.commit.name]
+
+    def _names_of(self, paths: Iterable[str]) -> set[str]:
+        """Return all names that files ever get."""
+        names: set[str] = set()
+        waiting = set(paths)
+        while waiting:
+            names |= waiting
+            waiting = {new for old in waiting for new in self._renamed.get(old, ())} - names
+        return names
 
 
 _MOVED_TO_MAX = 200

@@ -77,10 +77,11 @@ class HistoryGaps:
 
 
 class KnownHistory(NamedTuple):
-    """A branch from the first edit on or longer, and who carries an edit, by path and time."""
+    """A branch from the first edit on or longer, and who carries an edit, by its session, path and
+    time."""
 
     branch: BranchHistory
-    carriers: Mapping[tuple[str, int], Commit]
+    carriers: Mapping[tuple[str, str, int], Commit]
 
 
 def history_events(
@@ -106,8 +107,9 @@ def history_events(
     for chain in chains:
         chain.matched = match({edit.path for edit in chain.edits})
         if known is not None:
-            carried = ((edit, known.carriers[edit.path, edit.ts_us]) for edit in chain.edits)
-            chain.carriers = dict(carried)
+            chain.carriers = {
+                edit: known.carriers[chain.session, edit.path, edit.ts_us] for edit in chain.edits
+            }
     if known is None:
         _find_carriers(chains, history, texts)
     shown = [
@@ -265,10 +267,12 @@ class _ShownChain:
         carriers = {commit.name: commit for commit in self.chain.carriers.values()}
         starts: list[Commit | None] = [*sorted(carriers.values(), key=lambda own: own.ts_us)]
         first_us = self.chain.edits[0].ts_us
+        moved = (file.file.path for files in self.moves.values() for file in files)
+        paths = {*self.chain.matched.values(), *moved}
         jumped = False
         for start, following in zip(starts or [None], [*starts[1:], None], strict=True):
             arrived = False
-            for step in self.lines.way(start.name if start is not None else None):
+            for step in self.lines.way(start.name if start is not None else None, paths):
                 if following is not None and step.commit.ts_us > following.ts_us:
                     break
                 if arrived := step.commit is following:

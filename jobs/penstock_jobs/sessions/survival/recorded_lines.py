@@ -5,7 +5,7 @@ measures of sessions follow it. A conversation that is a session of the lake is 
 and counted there."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,9 +32,10 @@ from penstock_jobs.sessions.survival.records import (
     read_agent_trace,
     read_git_ai,
     session_keys,
-    states_of,
 )
 
+#: Records, or conversations, whose files are read at once.
+_AT_ONCE = 200
 _TRACES = ".agent-trace/traces.jsonl"
 _STRINGS = ("session_id", "event_id", "edit_id", "path", "before", "after", "checkpoint")
 _EDITS = pa.schema(
@@ -73,8 +74,9 @@ def read_recorded(
     pieces = _by_line_of_commits([own for own in records if own not in known], history)
     project = repository_name(repository)
     tallies: list[Tally] = []
-    for piece in pieces:
-        edits, facts, carriers = _edits(repository, piece, commits, project)
+    for start in range(0, len(pieces), _AT_ONCE):
+        some = pieces[start : start + _AT_ONCE]
+        edits, facts, carriers = _edits(repository, some, commits, project)
         bucket = Bucket(now_us, edits, *[pa.table({})] * 7)
         branch = KnownHistory(history, carriers)
         horizons_s = parameters.horizons_s
@@ -82,6 +84,18 @@ def read_recorded(
         rows = line_survival(replace(bucket, events=events), parameters).to_pylist()
         tallies += tallies_of(rows, facts)
     return tallies, _agreements(repository, history, known, sessions)
+
+
+def _claimed(
+    repository: Repository, records: Sequence[RecordedLines], commits: Mapping[str, Commit]
+) -> Iterator[tuple[RecordedLines, ChangedFile, Mapping[str, str]]]:
+    """Yield records whose commits change their files, with the texts of these."""
+    for start in range(0, len(records), _AT_ONCE):
+        some = records[start : start + _AT_ONCE]
+        files = [(own, _changed(commits[own.commit], own.path)) for own in some]
+        blobs = {blob for _, file in files if file for blob in (file.blob, file.before) if blob}
+        texts = read_texts(repository, blobs).texts
+        yield from ((own, file, texts) for own, file in files if file and file.blob)
 
 
 def _records(repository: Repository, commits: Collection[str]) -> Iterator[RecordedLines]:
@@ -102,12 +116,11 @@ def _without_copies(
 ) -> list[RecordedLines]:
     """Keep the newest of equal claims: the copy of a commit on another branch has its note too."""
     newest: dict[tuple[object, ...], RecordedLines] = {}
-    for record in sorted(records, key=lambda record: commits[record.commit].ts_us):
-        file = _changed(commits[record.commit], record.path)
-        if file is not None and file.blob:
-            lines = read_texts(repository, {file.blob}).texts.get(file.blob, "").splitlines()
-            said = tuple(lines[at - 1] for at in sorted(record.numbers) if at <= len(lines))
-            newest[record.conversation, record.path, said] = record
+    records = sorted(records, key=lambda record: commits[record.commit].ts_us)
+    for record, file, texts in _claimed(repository, records, commits):
+        lines = texts.get(file.blob or "", "").splitlines()
+        said = tuple(lines[at - 1] for at in sorted(record.numbers) if at <= len(lines))
+        newest[record.conversation, record.path, said] = record
     return list(newest.values())
 
 
@@ -134,51 +147,58 @@ def _by_line_of_commits(
     """Group a conversation's records by lines of commits: on another, its files are unknown."""
     lines = BranchLines(history.commits, history.tip)
     places = {commit.name: place for place, commit in enumerate(history.commits)}
-    pieces: defaultdict[str, list[tuple[set[str], list[RecordedLines]]]] = defaultdict(list)
+    pieces: defaultdict[str, list[list[RecordedLines]]] = defaultdict(list)
     for record in sorted(records, key=lambda record: places[record.commit]):
         own = pieces[record.conversation]
-        piece = next((piece for way, piece in own if record.commit in way), None)
-        if piece is None:
-            piece = []
-            own.append(({step.commit.name for step in lines.way(record.commit)}, piece))
+        passed = (piece for piece in own if lines.passes(piece[0].commit, record.commit))
+        if (piece := next(passed, None)) is None:
+            own.append(piece := [])
         piece.append(record)
-    return [piece for own in pieces.values() for _, piece in own]
+    return [piece for own in pieces.values() for piece in own]
 
 
 def _edits(
     repository: Repository,
-    records: Sequence[RecordedLines],
+    pieces: Sequence[Sequence[RecordedLines]],
     commits: Mapping[str, Commit],
     project: str,
-) -> tuple[pa.Table, dict[tuple[str, str], dict[str, str | None]], dict[tuple[str, int], Commit]]:
-    """Make an edit of all lines that a conversation has in a file of a commit."""
-    files: defaultdict[tuple[str, str], dict[str, RecordedLines]] = defaultdict(dict)
-    for record in records:
-        own = files[record.commit, record.path]
-        before = own.setdefault(record.conversation, record)
-        own[record.conversation] = record._replace(numbers=before.numbers | record.numbers)
-    changed = {place: _changed(commits[place[0]], place[1]) for place in files}
-    texts = read_texts(repository, {file.blob for file in changed.values() if file and file.blob})
-    rows, facts, carriers = [], {}, {}
-    for number, ((name, path), talks) in enumerate(files.items()):
-        file, commit = changed[name, path], commits[name]
-        text = texts.texts.get(file.blob or "") if file else None
+) -> tuple[
+    pa.Table, dict[tuple[str, str], dict[str, str | None]], dict[tuple[str, str, int], Commit]
+]:
+    """Make an edit of all lines that a piece has in a file of a commit. Each piece is a session."""
+    claims = _merged((str(at), record) for at, piece in enumerate(pieces) for record in piece)
+    rows: list[dict[str, Any]] = []
+    facts, carriers = {}, {}
+    for record, file, texts in _claimed(repository, claims, commits):
+        text, commit = texts.get(file.blob or ""), commits[record.commit]
         if text is None:
             continue
-        owned = [record.numbers for record in talks.values()]
-        states = states_of(text.splitlines(keepends=True), owned)
-        for place, record in enumerate(talks.values()):
-            edit, session = f"{name}-{number}", record.conversation
-            ts_us = commit.ts_us - len(talks) + place
-            values = (session, edit, edit, path, *states[place : place + 2], None, place, ts_us)
-            rows.append(dict(zip(_EDITS.names, values, strict=True)))
-            carriers[path, ts_us] = commit
-            suffix = path.rpartition(".")[2].lower() if "." in path else None
-            facts[session, edit] = {
-                "source": record.source, "tool": record.tool, "model": record.model,
-                "project": project, "language": suffix,
-            }  # fmt: skip
+        others = (
+            line
+            for number, line in enumerate(text.splitlines(keepends=True), 1)
+            if number not in record.numbers
+        )
+        session, path, ts_us = record.conversation, record.path, commit.ts_us - 1
+        edit = f"{record.commit}-{len(rows)}"
+        values = (session, edit, edit, path, "".join(others), text, None, 0, ts_us)
+        rows.append(dict(zip(_EDITS.names, values, strict=True)))
+        carriers[session, path, ts_us] = commit
+        suffix = path.rpartition(".")[2].lower() if "." in path else None
+        facts[session, edit] = {
+            "source": record.source, "tool": record.tool, "model": record.model,
+            "project": project, "language": suffix,
+        }  # fmt: skip
     return pa.Table.from_pylist(rows, _EDITS), facts, carriers
+
+
+def _merged(told: Iterable[tuple[str, RecordedLines]]) -> list[RecordedLines]:
+    """Merge what records tell of a session's lines in a file of a commit."""
+    merged: dict[tuple[str, ...], RecordedLines] = {}
+    for session, record in told:
+        place = (session, record.source, record.commit, record.path)
+        before = merged.get(place, record).numbers
+        merged[place] = record._replace(conversation=session, numbers=before | record.numbers)
+    return list(merged.values())
 
 
 def _changed(commit: Commit, path: str) -> ChangedFile | None:
@@ -199,21 +219,16 @@ def _agreements(
     for session, path, before, after in rows:
         if path in match:
             ours[session, match[path]] |= telling_lines(after or "") - telling_lines(before or "")
-    places: defaultdict[tuple[str, str, str, str], set[int]] = defaultdict(set)
-    for record, session in known.items():
-        places[record.source, session, record.commit, record.path] |= record.numbers
+    claims = _merged((session, record) for record, session in known.items())
     found: dict[str, Agreement] = {}
-    for (source, session, commit, path), numbers in places.items():
-        if (file := _changed(commits[commit], path)) is None or not file.blob:
-            continue
-        texts = read_texts(repository, {file.blob} | ({file.before} if file.before else set()))
-        lines = texts.texts.get(file.blob, "").splitlines()
-        said = telling_lines("\n".join(line for at, line in enumerate(lines, 1) if at in numbers))
-        brought = telling_lines("\n".join(lines))
-        brought -= telling_lines(texts.texts.get(file.before or "", ""))
-        own = ours[session, path] & (brought | said)
-        total = found.setdefault(source, Agreement(source))
-        total.both += len(said & own)
-        total.only_records += len(said - own)
-        total.only_sessions += len(own - said)
+    for record, file, texts in _claimed(repository, claims, commits):
+        lines = texts.get(file.blob or "", "").splitlines()
+        own = (line for at, line in enumerate(lines, 1) if at in record.numbers)
+        said = telling_lines("\n".join(own))
+        brought = telling_lines("\n".join(lines)) - telling_lines(texts.get(file.before or "", ""))
+        edited = ours[record.conversation, record.path] & (brought | said)
+        total = found.setdefault(record.source, Agreement(record.source))
+        total.both += len(said & edited)
+        total.only_records += len(said - edited)
+        total.only_sessions += len(edited - said)
     return list(found.values())

@@ -5,7 +5,7 @@ Formats: git-ai's authorship/3.0.0 in `refs/notes/ai`, and Agent Trace 0.1 in th
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -83,15 +83,6 @@ def session_keys(session: str, tools: Iterable[str]) -> set[str]:
     """Compute the keys that git-ai gives a session, by any of these names of its tool."""
     digests = (hashlib.sha256(f"{tool}:{session}".encode()).hexdigest() for tool in tools)
     return {key for own in digests for key in (f"s_{own[:14]}", own[:16], own[:7])}
-
-
-def states_of(lines: Sequence[str], owned: Sequence[frozenset[int]]) -> list[str]:
-    """Return the text without any owned line, then with the lines of each owner added in turn."""
-    owner = {number: place for place, numbers in enumerate(owned, 1) for number in numbers}
-    return [
-        "".join(line for number, line in enumerate(lines, 1) if owner.get(number, 0) <= place)
-        for place in range(len(owned) + 1)
-    ]
 
 
 def _numbers(spans: Iterable[tuple[Any, Any]]) -> frozenset[int]:
