@@ -100,7 +100,8 @@ def run(
 ) -> Iterator[object]:
     """Compute the rewards of the sessions that changed or matured since the last run.
 
-    The next run continues one that was cut off. PENSTOCK_EXECUTOR says where the work is done.
+    A session that is going on waits until it has ended or rested for 5 minutes. The next run
+    continues one that was cut off. PENSTOCK_EXECUTOR says where the work is done.
 
     Example: penstock rewards run
     """
@@ -166,7 +167,7 @@ def _run(
     show_report(report)
     for each in taken.items():
         show_repository(*each)
-    if not report.sessions:
+    if not report.sessions and not report.live:
         say("No session changed or matured since the last run.")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -51,6 +52,9 @@ class Progress(NamedTuple):
 
 #: What does not change the version.
 _WRITTEN = ("name", "text", "listed")
+#: A session without `session_end` rests after this silence, in microseconds. Computing it with each
+#: of its events would cost many times as much.
+REST_US = 5 * 60 * 1_000_000
 _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 
 
@@ -138,53 +142,86 @@ class RunPlan(NamedTuple):
     parents: dict[SessionId, Link]
     changed: int
     matured: int
+    #: Changed sessions that are going on, and when each rests. They are due then.
+    live: dict[SessionId, int]
     decision: int
+
+
+class _Change(NamedTuple):
+    snap: int
+    last_us: int
+    ended_us: int | None
+
+    def rests_us(self, now_us: int) -> int | None:
+        """Return when the session will rest; None if it does. A wrong clock keeps none waiting."""
+        ended = self.ended_us is not None and self.ended_us >= self.last_us
+        going_on = not ended and abs(now_us - self.last_us) < REST_US
+        return self.last_us + REST_US if going_on else None
 
 
 def plan_run(
     lake: Lake, pin: Pin, progress: Progress, only: SessionFilter, *, backfill: bool = False
 ) -> RunPlan:
-    """Plan sessions that changed after `progress.through_snap` or are due.
+    """Plan sessions that rest and changed after `progress.through_snap`, or are due.
 
     A session also changes with its parent and with consents. `backfill` plans sessions that were
-    never computed. Raises LakeDamaged."""
-    matured: set[SessionId] = set()
+    never computed, also those that are going on. Raises LakeDamaged."""
     decision, subjects = decisions_after(lake.database, progress.through_decision)
     if backfill:
         changed = set(_changed_sessions(lake, pin, -1, only))
         changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
+        matured, live = set[SessionId](), dict[SessionId, int]()
     else:
-        done: dict[SessionId, int] = {}
-        for file in rewards_at(lake.database, pin.snap, progress.version):
-            if file.lake_snap > progress.through_snap:
-                for session in _sessions_in(lake, [file]):
-                    done[session] = max(done.get(session, -1), file.lake_snap)
-        changes = _changed_sessions(lake, pin, progress.through_snap, only)
-        for session, parent in repeating(lake.database, changes).items():
-            changes[session] = max(changes.get(session, -1), changes[parent])
-        added = consent_change.c.added_snap
-        consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
-            added > progress.through_snap, added <= pin.snap
-        )
-        due = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
-            reward_due.c.definition_version == progress.version,
-            reward_due.c.due_at <= progress.run_at,
-        )
-        with lake.database.read() as connection:
-            refused = {
-                SessionId(tenant, id_): snap for tenant, id_, snap in connection.execute(consents)
-            }
-            matured = {SessionId(*row) for row in connection.execute(due)}
-        newest_refusal = max(refused.values(), default=-1)
-        for session in going_on_with(lake.database, refused):
-            changes[session] = max(changes.get(session, -1), newest_refusal)
-        changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
+        changed, live = _changes_since(lake, pin, progress, only)
         changed |= _decided_sessions(lake, progress.version, pin, subjects)
-        matured -= changed
+        matured = _due_sessions(lake.database, progress) - changed - live.keys()
     chains, places = chains_of(lake.database, changed | matured)
-    sessions = (session for chain in chains for session in chain)
+    sessions = {session for chain in chains for session in chain}
     parents = parents_of(lake.database, sessions)
-    return RunPlan(chains, places, parents, len(changed), len(matured), decision)
+    live = {session: at for session, at in live.items() if session not in sessions}
+    return RunPlan(chains, places, parents, len(changed), len(matured), live, decision)
+
+
+def _changes_since(
+    lake: Lake, pin: Pin, progress: Progress, only: SessionFilter
+) -> tuple[set[SessionId], dict[SessionId, int]]:
+    """Find changed sessions that rest or that refuse training, and when each other one rests."""
+    done: dict[SessionId, int] = {}
+    for file in rewards_at(lake.database, pin.snap, progress.version):
+        if file.lake_snap > progress.through_snap:
+            for session in _sessions_in(lake, [file]):
+                done[session] = max(done.get(session, -1), file.lake_snap)
+    own = _changed_sessions(lake, pin, progress.through_snap, only)
+    changes = {session: change.snap for session, change in own.items()}
+    for session, parent in repeating(lake.database, changes).items():
+        changes[session] = max(changes.get(session, -1), changes[parent])
+    added = consent_change.c.added_snap
+    consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
+        added > progress.through_snap, added <= pin.snap
+    )
+    with lake.database.read() as connection:
+        refused = {
+            SessionId(tenant, id_): snap for tenant, id_, snap in connection.execute(consents)
+        }
+    newest_refusal = max(refused.values(), default=-1)
+    refusing = going_on_with(lake.database, refused)
+    for session in refusing:
+        changes[session] = max(changes.get(session, -1), newest_refusal)
+    changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
+    live = {
+        session: rests_us
+        for session in (changed & own.keys()) - refusing
+        if (rests_us := own[session].rests_us(progress.run_at)) is not None
+    }
+    return changed - live.keys(), live
+
+
+def _due_sessions(database: Database, progress: Progress) -> set[SessionId]:
+    due = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
+        reward_due.c.definition_version == progress.version, reward_due.c.due_at <= progress.run_at
+    )
+    with database.read() as connection:
+        return {SessionId(*row) for row in connection.execute(due)}
 
 
 def _decided_sessions(
@@ -199,14 +236,17 @@ def _decided_sessions(
     return going_on_with(lake.database, named) & computed
 
 
-def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> dict[SessionId, int]:
+def _changed_sessions(
+    lake: Lake, pin: Pin, snap: int, only: SessionFilter
+) -> dict[SessionId, _Change]:
     changes = read_changes(lake.store, pin, snap)
     remember_links(lake.database, changes)
     if only.since_us is not None:
         changes = changes.filter(pc.greater_equal(changes["last_ts"], only.since_us))
     if only.project is not None:
         changes = changes.filter(pc.equal(changes["project"], only.project))
-    return dict(zip(_ids(changes), changes["changed_snap"].to_pylist(), strict=True))
+    facts = row_tuples(changes, "changed_snap", "last_ts", "end_ts")
+    return dict(zip(_ids(changes), starmap(_Change, facts), strict=True))
 
 
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:

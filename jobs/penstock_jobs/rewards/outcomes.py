@@ -300,10 +300,20 @@ def score_bucket(
     decided = share_outcomes(decided, bucket.chains)
     rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls, worths)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
+    return ScoredBucket(rewards, counted, _due_us(rewards))
+
+
+def _due_us(rewards: pa.Table) -> dict[str, int]:
+    """Return when each session is worth something, and after that when its last row is decided.
+
+    Computing it for each row in between would cost several times as much."""
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
-    first = waiting.group_by("session_id").aggregate([("due_us", "min")])
-    due_us = dict(row_tuples(first, "session_id", "due_us_min"))
-    return ScoredBucket(rewards, counted, due_us)
+    last = waiting.group_by("session_id").aggregate([("due_us", "max")])
+    is_worth = pc.and_(pc.equal(waiting["name"], NAME), pc.equal(waiting["target_kind"], "session"))
+    worth = waiting.filter(is_worth)
+    return dict(row_tuples(last, "session_id", "due_us_max")) | dict(
+        row_tuples(worth, "session_id", "due_us")
+    )
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:

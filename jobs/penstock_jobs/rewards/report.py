@@ -32,7 +32,7 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
         ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
         return [{**kind._asdict(), "count": count} for kind, count in ordered]
 
-    plain = ("definition", "version", "sessions", "changed", "matured", "events")
+    plain = ("definition", "version", "sessions", "changed", "matured", "live", "events")
     document: dict[str, Any] = {name: getattr(report, name) for name in plain}
     document |= {
         "as_of": time_of(report.as_of_us).isoformat(),
@@ -61,6 +61,11 @@ def show_report(report: RewardRunReport) -> None:
         f"{report.definition} ({report.version}): {report.sessions} sessions,"
         f" {report.changed} changed and {report.matured} matured, {report.events} events"
     )
+    if report.live:
+        say(
+            f"Going on: {report.live} sessions. A run computes them once they have ended or rested"
+            " for 5 minutes; `penstock rewards show SESSION` computes one now."
+        )
     if report.rows:
         show_table(["reward", "of each", *_STATES, "why"], list(_reward_lines(report.rows)))
         say("")

@@ -10,7 +10,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import sqrt
 from typing import NamedTuple
 
@@ -48,6 +49,9 @@ _WORD_MIN = 3
 _CHARS_MAX = 4_000
 #: Scripts without spaces between words.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_UNSPACED_RUN = re.compile(f"{_UNSPACED.pattern}+")
+#: A request and its follow-ups are compared again and again.
+_TEXTS_REMEMBERED = 4_096
 #: A request of so many words has the size 1. Sizes grow with the square root of words.
 _SIZE_WORDS = 10
 _SIZE_MAX = 4.0
@@ -214,12 +218,13 @@ def count_words(text: str) -> float:
     return len(SPEECH_WORD.findall(_UNSPACED.sub(" ", said))) + unspaced / 2
 
 
-def words_of(text: str) -> set[str]:
+@lru_cache(_TEXTS_REMEMBERED)
+def words_of(text: str) -> frozenset[str]:
     """Return words of three characters or more; of scripts without spaces, pairs of characters."""
     text = text[:_CHARS_MAX].lower()
-    pairs = (text[at : at + 2] for at in range(len(text) - 1))
     words = {word for word in _WORD.findall(_UNSPACED.sub(" ", text)) if len(word) >= _WORD_MIN}
-    return words | {pair for pair in pairs if len(_UNSPACED.findall(pair)) == 2}
+    pairs = (one + other for run in _UNSPACED_RUN.findall(text) for one, other in pairwise(run))
+    return frozenset(words.union(pairs))
 
 
 def repeated_share(text: str, later: str) -> float:

@@ -69,6 +69,8 @@ class RewardRunReport:
     sessions: int
     changed: int
     matured: int
+    #: Changed sessions that are going on: computed once they rest.
+    live: int
     events: int = 0
     buckets: int = 0
     rows: Counter[RowGroup] = field(default_factory=Counter)
@@ -95,7 +97,8 @@ def run(
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
-            progress.name, progress.version, progress.run_at, sessions, plan.changed, plan.matured
+            *(progress.name, progress.version, progress.run_at, sessions),
+            *(plan.changed, plan.matured, len(plan.live)),
         )
         size = reward_bucket_bytes(lake.settings)
         buckets = plan_sessions(lake, pin, plan.chains, size, repeated(plan.parents))
@@ -115,6 +118,8 @@ def run(
             done += len(task.sessions)
             follow(done, sessions)
         if not request.backfill:
+            with lake.database.write() as connection:
+                due_sessions.put_due(connection, progress, plan.live, plan.live)
             due_sessions.finish_run(lake.database, progress.version, pin.snap, plan.decision)
     merge_small(lake, progress.version)
     return report
@@ -248,7 +253,7 @@ def _write(
             "session_id": session,
             "value": outcome.value,
             "chain": chains[session].chain if session in chains else session,
-            "due_at": due_us.get(SessionId(task.tenant, session)),  # the first of its rewards
+            "due_at": due_us.get(SessionId(task.tenant, session)),
             "listed": task.progress.listed,
         }
         rows.append(tally._asdict() | session_spans[session] | row)

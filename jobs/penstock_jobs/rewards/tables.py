@@ -42,7 +42,7 @@ reward_file = Table(
     info={FOLDER: "rewards"},
 )
 
-#: Sessions whose rewards will change with time alone, and when.
+#: Sessions whose rewards will change with time alone, or that are going on, and when.
 reward_due = Table(
     "reward_due",
     metadata,

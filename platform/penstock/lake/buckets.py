@@ -379,6 +379,7 @@ CHANGES = pa.schema(
         *(pa.field(name, pa.string(), nullable=False) for name in SORTED_BY[:2]),
         pa.field("changed_snap", pa.int64(), nullable=False),
         pa.field("last_ts", pa.int64(), nullable=False),
+        pa.field("end_ts", pa.int64()),
         *(pa.field(name, pa.string()) for name in ("project", "parent_session", "link")),
     ]
 )
@@ -410,6 +411,7 @@ def _changes_of(store: ObjectStore, stored: Segment, after: int) -> pa.Table:
     with open_segment(store, sessions_name(stored.name)) as file:
         rows = file.read(CHANGES.names)
     snaps = pc.fill_null(rows["changed_snap"], stored.changed_snap)
-    for name, values in (("changed_snap", snaps), ("last_ts", rows["last_ts"].cast(pa.int64()))):
+    moments = {name: rows[name].cast(pa.int64()) for name in ("last_ts", "end_ts")}
+    for name, values in ({"changed_snap": snaps} | moments).items():
         rows = rows.set_column(CHANGES.names.index(name), CHANGES.field(name), values)
     return rows.filter(pc.greater(rows["changed_snap"], after)).cast(CHANGES)

@@ -24,6 +24,7 @@ from tests.support.reward_runs import (
     WHOLE,
     run_at,
     seen,
+    started,
     thumbs,
     whole,
     worked,
@@ -54,7 +55,13 @@ def test_a_run_does_all_sessions_and_the_next_does_none(lake: HandLake) -> None:
 
 def test_what_waits_is_done_when_it_is_due_and_not_before(lake: HandLake) -> None:
     """The edit at 2 s is pending at 300 s until 375 s have passed, the session until an hour."""
-    lake.store([*worked("s"), thumbs("s", 3)])
+    lake.store(
+        [
+            *worked("s"),
+            thumbs("s", 3),
+            make_event("s", 4, "session_end", payload={"reason": "completed"}),
+        ]
+    )
     run_at(lake, 10)
     assert whole(lake) == {"s": ("pending", None)}
     [due] = lake.rows(
@@ -66,6 +73,39 @@ def test_what_waits_is_done_when_it_is_due_and_not_before(lake: HandLake) -> Non
     assert (matured.sessions, matured.changed, matured.matured) == (1, 0, 1)
     assert whole(lake) == {"s": ("scored", 1.0)}, "the edit is censored, the thumb is up"
     assert run_at(lake, DAY_US / SECOND).sessions == 0
+
+
+def test_a_session_that_goes_on_waits_until_it_has_rested(lake: HandLake) -> None:
+    lake.store(
+        [
+            *worked("s"),
+            *worked("other"),
+            make_event("other", 5, "session_end", payload={"reason": "completed"}),
+        ]
+    )
+    first = run_at(lake, 10)
+    assert (first.sessions, first.changed, first.live) == (1, 1, 1)
+    assert set(whole(lake)) == {"other"}
+    lake.store([thumbs("s", 200)])
+    # It was to rest at 302 s, and rests at 500 s.
+    assert (run_at(lake, 303).live, run_at(lake, 499).sessions) == (1, 1), "`other` matures"
+    rested = run_at(lake, 500)
+    assert (rested.sessions, rested.changed, rested.matured, rested.live) == (1, 0, 1, 0)
+    assert whole(lake)["s"] == ("scored", 1.0)
+
+
+def test_a_refusal_does_not_wait_and_a_chain_does(lake: HandLake) -> None:
+    lake.store([*worked("s"), *worked("other", 80_000), seen("s", 303)])
+    run_at(lake, 86_400)
+    lake.store([make_event("other", 86_401, "session_start", payload={"consent": "no_train"})])
+    lake.store([started("resumed", "s", "compaction", 86_402), *worked("resumed", 86_403)])
+    again = run_at(lake, 86_410)
+    assert (again.changed, again.live) == (1, 1), "the refusal at once"
+    [row] = lake.rows(
+        "select outcome from outcomes where session_id = 'other' and superseded_at is null"
+    )
+    assert row == {"outcome": "excluded"}
+    assert run_at(lake, 86_800).sessions == 2, "the whole chain"
 
 
 def test_a_late_event_opens_a_session_again_and_what_was_known_stays(lake: HandLake) -> None:

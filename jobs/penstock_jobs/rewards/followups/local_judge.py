@@ -3,11 +3,12 @@
 `bench/judge_training.py` trains its model."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from importlib.resources import as_file, files
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ _FEATURES_VERSION = 3
 #: Probabilities nearer to 0 or 1 have no finite log odds.
 _LEAST = 1e-6
 _BATCH = 256
+#: About 10 MB. Above that all are forgotten.
+_ANSWERS_REMEMBERED = 1 << 16
 _PACKAGE = files("penstock_jobs.rewards.followups")
 _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIED]
 
@@ -64,6 +67,28 @@ def softmax(logits: Matrix) -> Matrix:
     return result
 
 
+AskedT = TypeVar("AskedT")
+AnswerT = TypeVar("AnswerT")
+
+
+class AnswerMemory(Generic[AskedT, AnswerT]):
+    """Keeps answers by a hash of what was asked, and asks only about what is new.
+
+    A session is computed again whenever a horizon matures, and its messages stay the same."""
+
+    def __init__(self, answer: Callable[[Sequence[AskedT]], Sequence[AnswerT]]) -> None:
+        self._answer = answer
+        self._known: dict[bytes, AnswerT] = {}
+
+    def answers(self, asked: Sequence[AskedT]) -> list[AnswerT]:
+        keys = [blake2b(repr(each).encode(), digest_size=16).digest() for each in asked]
+        known = self._known if len(self._known) < _ANSWERS_REMEMBERED else {}
+        self._known = known
+        new = {key: each for key, each in zip(keys, asked, strict=True) if key not in known}
+        known |= zip(new, self._answer(list(new.values())), strict=True)
+        return [known[key] for key in keys]
+
+
 class LocalJudge:
     """A judge that knows words and shapes, not meaning. Quality: bench/pages/rewards.md."""
 
@@ -79,7 +104,12 @@ class LocalJudge:
             facts.update((_PACKAGE / name).read_bytes())
         self.version = facts.hexdigest()[:12]
 
+        self._memory = AnswerMemory(self._judge)
+
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+        return self._memory.answers(messages)
+
+    def _judge(self, messages: Sequence[Message]) -> list[Judgement]:
         judgements: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
             chances = self._model.labels.probabilities(features(messages[start : start + _BATCH]))

@@ -1,13 +1,14 @@
 """The kind of work that a request wants, told by the user's words alone."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
 
 from penstock_jobs.rewards.followups.features import FeatureRows, columns, features
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.local_judge import KIND_WORDS, committed_model
+from penstock_jobs.rewards.followups.local_judge import KIND_WORDS, AnswerMemory, committed_model
 from penstock_jobs.rewards.followups.speech import SPEECH_WORD, lexicon, speech_of
 
 Kind = Literal["code", "tests", "docs", "deletion", "question", "terminal"]
@@ -20,6 +21,15 @@ _OPENING_WORDS = 3
 
 def request_kind(texts: Sequence[str]) -> list[Kind]:
     """Tell the kinds of requests by their opening messages, in order."""
+    return _memory().answers(texts)
+
+
+@cache
+def _memory() -> AnswerMemory[str, Kind]:
+    return AnswerMemory(_kinds)
+
+
+def _kinds(texts: Sequence[str]) -> list[Kind]:
     if not texts:
         return []
     chances = committed_model().kinds.probabilities(kind_features(texts))

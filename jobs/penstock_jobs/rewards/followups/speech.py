@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import repeat
 from typing import NamedTuple
@@ -17,6 +17,8 @@ from typing import NamedTuple
 #: Longer messages are judged by their beginning and their end.
 _HEAD_CHARS = 4_000
 _TAIL_CHARS = 2_000
+#: Each message is read by the judge, for its kind of work, and when requests are divided.
+_TEXTS_REMEMBERED = 4_096
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]{1,300}`")
 #: Full-width marks of Chinese and Japanese, and typographic apostrophes.
@@ -135,6 +137,7 @@ class Speech:
     shapes: tuple[bool, ...]
 
 
+@lru_cache(_TEXTS_REMEMBERED)
 def speech_of(text: str) -> Speech:
     text, shapes, quotes, said = _read(text)
     said = _INLINE.sub(" ` ", said).strip().lower()
