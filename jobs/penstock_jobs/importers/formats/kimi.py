@@ -21,6 +21,8 @@ class _KimiSession(RowDraft):
         super().__init__(*given)
         self._parts: list[dict[str, Any]] = []
         self._usage: dict[str, int] | None = None
+        #: Of the call that writes the next summary.
+        self._summary_usage: dict[str, int] | None = None
         self._key = ""
 
     def take(self, row: dict[str, Any], key: str) -> None:
@@ -37,14 +39,19 @@ class _KimiSession(RowDraft):
                 self.add_message(fields.without(message, "origin", "toolCalls"), key)
         elif kind == "usage.record":
             self.model = fields.text(row, "model") or self.model
-            self._count(row)
+            if row.get("usageScope") == "session":
+                self._summary_usage = usage_beside(fields.mapping(row, "usage"), *_KIMI_USAGE)
+            else:
+                self._count(row)
         elif kind == "config.update":
             self.model = fields.text(row, "modelAlias") or self.model
             self.project = fields.project_of(fields.text(row, "cwd")) or self.project
             if prompt := fields.text(row, "systemPrompt"):
                 self.add_system_prompt(prompt, key)
         elif kind == "context.apply_compaction":
-            self.add("compaction", {"summary": row.get("summary")}, key)
+            told = {"summary": row.get("summary"), "usage": self._summary_usage}
+            self.add("compaction", told, key)
+            self._summary_usage = None
         elif kind == "turn.cancel":
             self.add("interrupt", {}, key)
         elif kind not in _REPEATED:

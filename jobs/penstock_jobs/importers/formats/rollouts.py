@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.events.messages import joined, message_of, present, usage_of
+from penstock.events.messages import joined, message_of, messages_of, present, usage_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row, digest_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer
@@ -85,12 +85,10 @@ class _GymRollout(SessionDraft):
         return f"{agent or 'rollouts'}:{index}:{digest_of(given)[:12]}"
 
     def events(self) -> list[ImportedEvent]:
-        given = self._params.get("input")
-        if isinstance(given, str):
-            self.add_prompt(given, "input-0")
-        for at, item in enumerate(given if isinstance(given, list) else []):
-            if isinstance(item, dict):
-                self.add_message({"role": "user"} | item, f"input-{at}")
+        for at, message in enumerate(messages_of(self._params.get("input"))):
+            # An answer in the input was not sampled here.
+            facts = {"assistant": {"is_copied_context": True}, "tool": {"copied": True}}
+            self.add_message(message, f"input-{at}", **facts.get(message.role, {}))
         self._take_output(fields.rows(self._response, "output"))
         self._finish()
         return self.finished()
@@ -104,7 +102,10 @@ class _GymRollout(SessionDraft):
                 self._take_call(f"output-{at}", call, usage if is_single else None)
             for nth, result in enumerate(results):
                 key = f"output-{at}:result:{nth}"
-                self.add_result(result.get("call_id"), result.get("output"), key)
+                if result.get("role") == "user":
+                    self.add_message(result, key)
+                else:
+                    self.add_result(result.get("call_id"), result.get("output"), key)
         if not is_single:
             self.add_run_usage(usage)
 
@@ -147,14 +148,15 @@ def _end(draft: SessionDraft, *, timed_out: object, failed: object) -> None:
 
 
 def _model_calls(items: Sequence[dict[str, Any]]) -> Iterator[tuple[int, _Items, _Items]]:
-    """Split items into calls: the first item's number, the call's items, and the results after it.
+    """Split items into calls: the first item's number, the call's items, and the results after it,
+    or what a user said.
 
     A call ends with the item that has its tokens, or before a result."""
     first, ended = 0, False
     sampled: _Items = []
     results: _Items = []
     for at, item in enumerate(items):
-        if item.get("type") in _RESULT_ITEMS:
+        if item.get("type") in _RESULT_ITEMS or item.get("role") == "user":
             results.append(item)
             continue
         if results or ended:

@@ -38,6 +38,7 @@ from penstock.ingest.otlp.records import (
 Record = TypeVar("Record")
 
 _EVENTS_MAX = 16_384
+_POINTS_MAX = 65_536
 _FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2, metrics_pb2)
 _LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs", "log_records",
           "resource_metrics", "scope_metrics", "metrics"}  # fmt: skip
@@ -144,9 +145,11 @@ def _log_record(record: Any) -> LogRecord:
 def _metric(metric: Any) -> Metric:
     kind = metric.WhichOneof("data")
     data = getattr(metric, kind) if kind is not None else metric
-    points = [_data_point(point) for point in getattr(data, "data_points", ())]
+    told = getattr(data, "data_points", ())
+    if len(told) > _POINTS_MAX:
+        raise ValueError(f"the metric has more than {_POINTS_MAX} data points")
     how = getattr(data, "aggregation_temporality", 0)
-    return Metric(_text(metric.name), points, how == CUMULATIVE)
+    return Metric(_text(metric.name), list(map(_data_point, told)), how == CUMULATIVE)
 
 
 def _data_point(point: Any) -> DataPoint:
