@@ -81,6 +81,7 @@ def _files_are_named(config: pytest.Config) -> bool:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """What a whole run took, with the processes that it started. It fails nothing: machines
     differ."""
+    gc.unfreeze()  # or DuckDB takes what it finds at the end for leaks
     spread = config.getoption("numprocesses", None)
     if spread and not hasattr(config, "workerinput"):
         both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

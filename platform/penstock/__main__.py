@@ -1,12 +1,14 @@
 """The program `penstock`, also as `python -m penstock`."""
 
-import gc
+import atexit
 
-from penstock.backends.terminal.interruption import INTERRUPTED, end_now
+from penstock.backends.terminal.interruption import INTERRUPTED, end_now, leave
 
 
 def main() -> None:
     """Ctrl-C shows no traceback, be it while modules are loaded or while threads end."""
+    status: object = 1
+    atexit.register(lambda: leave(status))  # the first to be registered is the last to be called
     try:
         from penstock.doors.cli import main
 
@@ -14,11 +16,10 @@ def main() -> None:
     except KeyboardInterrupt:
         end_now()
     except SystemExit as ended:
-        if ended.code == INTERRUPTED:
+        status = ended.code
+        if status == INTERRUPTED:
             end_now()
         raise
-    finally:
-        gc.freeze()  # to look for garbage at the end takes a fifth of what a short command does
 
 
 if __name__ == "__main__":

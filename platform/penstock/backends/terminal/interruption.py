@@ -97,6 +97,14 @@ def end_now() -> None:
     os._exit(INTERRUPTED)
 
 
+def leave(status: object) -> None:
+    """End without a last look for garbage, which takes a fifth of a short command."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if isinstance(status, int):
+        os._exit(status)
+
+
 @contextmanager
 def listening_to_ctrl_c() -> Iterator[Interruption]:
     """Handle Ctrl-C within the block, as this module says. Only the main thread hears signals."""
