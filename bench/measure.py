@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,15 +32,30 @@ def usage_of(pid: int) -> Usage:
 
 def bytes_below(pid: int) -> int:
     """What the processes below this one hold, shared pages divided among those that share them."""
-    total, parents = 0, [pid]
+    return sum(map(_held_bytes, _below(pid)))
+
+
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and of all that it started, those that ended included."""
+    return sum(map(_cpu_s, [pid, *_below(pid)]))
+
+
+def _cpu_s(pid: int) -> float:
+    with suppress(OSError):  # it ended meanwhile
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / _TICKS
+    return 0.0
+
+
+def _below(pid: int) -> Iterator[int]:
+    parents = [pid]
     while parents:
         parent = parents.pop()
         with suppress(OSError):  # it ended meanwhile
             for thread in Path(f"/proc/{parent}/task").iterdir():
-                children = (thread / "children").read_text(encoding="ascii").split()
-                parents += map(int, children)
-                total += sum(map(_held_bytes, children))
-    return total
+                children = [*map(int, (thread / "children").read_text("ascii").split())]
+                parents += children
+                yield from children
 
 
 def _held_bytes(pid: str) -> int:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -155,8 +156,12 @@ class _FileTexts:
 
 
 def telling_lines(text: str) -> frozenset[str]:
-    stripped = {line.strip() for line in text.splitlines()}
-    return frozenset(line for line in stripped if len(ink(line)) >= _TELLING_CHARS)
+    return frozenset(filter(_is_telling, map(str.strip, text.splitlines())))
+
+
+@lru_cache(1 << 16)  # versions of a file share most lines
+def _is_telling(line: str) -> bool:
+    return len(ink(line)) >= _TELLING_CHARS
 
 
 def _edited_chains(bucket: Bucket) -> list[EditedChain]:

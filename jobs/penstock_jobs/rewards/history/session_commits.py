@@ -86,13 +86,16 @@ class SessionCommits:
     since_us: int | None = None
 
     def of_this_machine(self) -> Iterator[SessionCommit]:
-        """Yield commits for sessions of the last weeks whose repositories are on this machine."""
+        """Yield commits for sessions of the last weeks whose repositories are on this machine, but
+        for those with a report."""
+        done = {repository.directory.resolve() for repository in self.reports}
         found: defaultdict[Path, list[_Session]] = defaultdict(list)
         for session in self._sessions(f"repo IS NOT NULL AND {self._heard_of()}"):
             if (directory := repository_of(session.folder or "")) is not None:
                 found[directory].append(session)
         for directory, sessions in sorted(found.items()):
-            yield from self._in(Repository(directory), sessions)
+            if directory.resolve() not in done:
+                yield from self._in(Repository(directory), sessions)
 
     def of_project(self, repository: Repository, project: str) -> Iterator[SessionCommit]:
         """Yield commits for the sessions of a project. Raises InvalidInput."""
@@ -215,17 +218,19 @@ def take_commits(
     now_us: int,
     horizons_s: Sequence[int],
     named: tuple[Repository, str | None] | None = None,
+    *,
     since_us: int | None = None,
+    done: Mapping[Repository, RepositoryReport] | None = None,
 ) -> Mapping[Repository, RepositoryReport]:
     """Store new commits for the sessions of a named repository or its project, or else of this
-    machine.
+    machine but for repositories that are `done`.
 
     Without a name only an embedded lake is asked: elsewhere events come from other machines, whose
     folders say nothing about this one. Raises InvalidInput."""
     if named is None and not lake.database.is_sqlite:
         return {}
     ask = lambda sql: lake.query(sql).arrow()  # noqa: E731
-    taken = SessionCommits(ask, now_us, horizons_s, since_us=since_us)
+    taken = SessionCommits(ask, now_us, horizons_s, dict(done or {}), since_us)
     if named is None:
         commits = taken.of_this_machine()
     else:

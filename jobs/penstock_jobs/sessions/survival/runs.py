@@ -31,8 +31,10 @@ def run_survival(
     now_us = SystemClock().now_us()
     read: Reports = {}
     with spinner_of("reading commits"):
-        for each in (None, *((Repository(folder.resolve()), None) for folder in folders)):
-            read |= take_commits(lake, now_us, definition.horizons_s(), each, first_us)
+        for each in (*((Repository(folder.resolve()), None) for folder in folders), None):
+            read |= take_commits(
+                lake, now_us, definition.horizons_s(), each, since_us=first_us, done=read
+            )
     with open_executor(lake.settings) as executor, progress_of("sessions") as follow:
         run(lake, executor, RunRequest(definition), follow=follow)
     counts, known = read_counts(lake, tenant, since), _known_sessions(lake, tenant)
