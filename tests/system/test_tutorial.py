@@ -1,9 +1,10 @@
-"""The ten lines of the README, and then docs/tutorial.md block by block in the same folder, by the
-wheel alone and outside of the checkout."""
+"""The ten lines of the README, docs/tutorial.md block by block in the same folder, and
+docs/connect.md with the tutorial's service, by the wheel alone and outside of the checkout."""
 
 import json
 import re
 import subprocess
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +22,35 @@ _MARK = "==== block"
 EXPECTED = {
     "penstock gate check ckpt-1": r"^PASS: ckpt-1 for production",
     'penstock query "select session_id, ts': r"the streaming is broken(.|\n)*edit",
-    "penstock ledger": r"s-1 +2\b",
+    'group by all"\npenstock ledger': r"s-1 +2\b",
     "penstock rewards show sample-reverted": r"sample-reverted|edit_persistence",
     "penstock survival": r"Agents wrote \d+ lines in the last 90 days",
     "penstock shards verify": r"sha256:[0-9a-f]{64}|rows|samples",
     "penstock gate check careful": r"PASS(.|\n)*FAIL",
     "penstock channels history production": r"users complain",
     "penstock.open(": r"'type': 'user_message'",
+    "@events.jsonl": r'"accepted":1',
+    "penstock.Recorder(": r"sent=7, rejected=0",
+    "penstock record ": r'"dropped":0',
+    "penstock observe ": r"observations of files sent",
+}
+#: What docs/connect.md leaves to its reader.
+LEFT_TO_THE_READER = {
+    "@events.jsonl": """export PENSTOCK_KEY=$KEY
+echo '{"session_id":"s-2","type":"user_message","payload":{"text":"hello"}}' > events.jsonl
+git init -q shop && mkdir shop/src && echo "a = 2" > shop/src/app.py
+""",
+    "penstock.Recorder(": "import os\na, b = 'a = 1\\n', 'a = 2\\n'\n",
+}
+#: What a walk writes otherwise: names of machines, and commands that run until they are ended.
+OTHERWISE = {
+    "https://penstock.example.org": "http://127.0.0.1:8787",
+    "http://penstock:8787": """http://127.0.0.1:8787 > proxy.log 2>&1 &
+until curl -sf http://127.0.0.1:8788/penstock/status; do kill -0 $! || break; sleep 0.2; done
+kill $!""",
+    "key=...": "key=os.environ['PENSTOCK_KEY']",
+    'thumbs", 1)\n': 'thumbs", 1)\nrecorder.flush(60)\nprint(recorder.counts())\n',
+    "penstock observe ~/src/shop": "penstock observe shop --once",
 }
 #: What refuses on purpose, and with which status its block ends.
 STATUSES = {"penstock gate check hasty": 1}
@@ -46,18 +69,26 @@ def blocks() -> list[Block]:
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     _, walked = text.split("\n## Send events\n")  # before it stands how to install
     ten = [Block("", line) for line in lines[1].splitlines()]
-    return ten + [Block(*found) for found in _BLOCK.findall(walked)]
+    *tutorial, end = _BLOCK.findall(walked)  # at the end the service is ended
+    connect = _BLOCK.findall((ROOT / "docs" / "connect.md").read_text(encoding="utf-8"))
+    return ten + [Block(*found) for found in (*tutorial, *connect, end)]
 
 
-def script(port: int) -> str:
+def script(port: int, proxy_port: int) -> str:
     """All blocks in one shell, whose variables live on, each followed by a mark and its status."""
     parts = ["trap 'kill $SERVER 2>/dev/null' EXIT"]
     for number, block in enumerate(blocks()):
-        text = block.text.replace("127.0.0.1:8787", f"127.0.0.1:{port}")
+        text = "".join(own for part, own in LEFT_TO_THE_READER.items() if part in block.text)
+        text += block.text
+        for part, other in OTHERWISE.items():
+            text = text.replace(part, other)
+        text = text.replace("127.0.0.1:8787", f"127.0.0.1:{port}")
+        text = text.replace("penstock record ", f"penstock record --port {proxy_port} ")
+        text = text.replace("127.0.0.1:8788", f"127.0.0.1:{proxy_port}")
         if block.language == "python":
             # What the reader copies from the build's output.
             text = f"python - <<'PYTHON'\n{text}PYTHON\n".replace('"sha256:…"', "open('id').read()")
-        if block.language == "json":
+        if block.language in ("json", "toml"):
             text = ""
         parts.append(f"{text}\nSTATUS=$?; echo; echo '{_MARK}' {number} $STATUS")
         if "penstock shards build" in text:
@@ -72,9 +103,9 @@ def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]
     """By the number of its block: status and output."""
     port = free_port()
     done = subprocess.run(
-        ["bash", "-c", script(port)],
+        ["bash", "-c", script(port, free_port())],
         cwd=directory,
-        env=wheel.environment() | {"PENSTOCK_PORT": str(port)},
+        env=wheel.environment() | {"PENSTOCK_PORT": str(port), "HOME": str(directory)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -97,9 +128,10 @@ def test_each_line_and_block_does_what_its_page_says(wheel: InstalledWheel, tmp_
     for number, block in enumerate(blocks()):
         assert number in walked, f"the walk ended before: {block.text}"
         status, output = walked[number]
-        if block.language == "json":  # the answer to the block above it
+        if block.language == "toml":
+            assert tomllib.loads(block.text)
+        if block.language == "json" and "…" not in block.text:  # the answer to the block above it
             assert json.loads(block.text) == json.loads(walked[number - 1][1])
-            continue
         wanted = [code for part, code in STATUSES.items() if part in block.text]
         assert status == (wanted[0] if wanted else 0), f"{block.text}\n{output}"
         for part, pattern in EXPECTED.items():
@@ -108,7 +140,7 @@ def test_each_line_and_block_does_what_its_page_says(wheel: InstalledWheel, tmp_
                 assert re.search(pattern, output), f"{block.text}\n{output}"
     assert seen == EXPECTED.keys()
     left = {f"{path.name}{'/' * path.is_dir()}" for path in directory.iterdir()}
-    left -= {"examples/", "id"}
+    left -= {"examples/", "id", "events.jsonl", "shop/", "proxy.log", ".local/"}
     ignored = subprocess.run(
         ["git", "check-ignore", *left], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -119,7 +151,7 @@ def test_the_pages_have_blocks_to_be_walked() -> None:
     """And what is looked for stands in them."""
     assert [block.text.split()[0] for block in blocks()[:10]] == 10 * ["penstock"]
     texts = [block.text for block in blocks()]
-    for part in (*EXPECTED, *STATUSES):
+    for part in (*EXPECTED, *STATUSES, *LEFT_TO_THE_READER):
         assert sum(part in text for text in texts) == 1, part
     assert not any("pkill" in text for text in texts)
 
