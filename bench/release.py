@@ -40,7 +40,7 @@ def main() -> int:
     for problem in problems:
         print(problem)
     if problems:
-        print("docs/release.md says what to decide.")
+        print("docs/development.md says what to decide.")
         return 1
     if not is_check:
         tag = f"v{project['version']}"
