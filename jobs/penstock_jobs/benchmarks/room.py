@@ -16,7 +16,7 @@ ROOM = Room(
     },
     tables=items("penstock_jobs.benchmarks.mine.proposals"),
     erasure=parts({"mined": "penstock_jobs.benchmarks.mine.proposals:PART"}),
-    settings=items("penstock_jobs.benchmarks:BenchmarkSettings"),
+    settings=items("penstock_jobs.benchmarks.settings:BenchmarkSettings"),
     endpoints=items(
         "penstock_jobs.benchmarks.endpoints:ENDPOINTS",
         "penstock_jobs.benchmarks.mine.proposals:ENDPOINTS",

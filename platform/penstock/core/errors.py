@@ -3,7 +3,6 @@
 Facts are passed by name and fill the braces of the docstring.
 """
 
-import inspect
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -36,7 +35,9 @@ class PenstockError(Exception):
         self.facts = facts
 
     def __str__(self) -> str:
-        return inspect.cleandoc(type(self).__doc__ or "").format(**self.facts)
+        from inspect import cleandoc  # loading it takes as long as all that a sandbox needs
+
+        return cleandoc(type(self).__doc__ or "").format(**self.facts)
 
     @property
     def http_fields(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import secrets
 import stat
 import unicodedata
 from contextlib import suppress
@@ -45,7 +44,7 @@ def open_private(path: Path, mode: str, **how: Any) -> Any:
 def make_private_once(path: Path, content: bytes) -> None:
     """Make a private file durably. The first of several processes wins."""
     make_directory(path.parent)
-    unfinished = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    unfinished = path.with_name(f".{path.name}-{os.urandom(4).hex()}")
     with open_private(unfinished, "xb") as file:
         file.write(content)
         file.flush()
