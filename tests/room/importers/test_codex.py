@@ -20,6 +20,10 @@ PATCH = """*** Begin Patch
 @@
 -x
 +y
+@@
+ the same
+-z
++z
 *** Add File: new.py
 +one
 +two

@@ -13,7 +13,7 @@ import pytest
 import penstock.ingest.otlp
 from penstock.ingest.otlp import json_form
 from penstock.ingest.otlp.conversion import TelemetryBatch
-from tests.support.spans import Row, converted, record, span, traces
+from tests.support.spans import Row, converted, logs, metric, metrics, record, span, traces
 
 SOURCES = Path(penstock.ingest.otlp.__file__).parent
 #: All texts of the sources that may be names of attributes or of fields.
@@ -38,6 +38,7 @@ RECORDS = [
     *(f"codex.{name}" for name in NAMES if "." not in name),
     *(name for name in NAMES if name.startswith("gen_ai.")),
 ]
+METRICS = [name for name in NAMES if name.startswith(("copilot_chat.", "claude_code.", "cursor."))]
 
 
 class Junk:
@@ -89,12 +90,18 @@ class Junk:
 @pytest.mark.parametrize("seed", range(2))
 def test_no_value_breaks_a_dialect(seed: int) -> None:
     junk = Junk(seed)
-    for _ in range(200):
+    for number in range(200):
         spans = traces([junk.span() for _ in range(3)], junk.attributes())
-        records = [junk.record() for _ in range(4)]
-        document = {"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}
+        scope = "cursor.telemetry" if number % 3 else "scope"
+        document = logs([junk.record() for _ in range(4)], scope=scope)
+        points = [(junk.attributes(), {"asDouble": junk.value()}) for _ in range(4)]
+        measured = metrics([metric(METRICS[number % len(METRICS)], *points)], junk.attributes())
         batch = TelemetryBatch(5)
-        told = [*batch.spans(json_form.spans_of(spans)), *batch.logs(json_form.logs_of(document))]
+        told = [
+            *batch.spans(json_form.spans_of(spans)),
+            *batch.logs(json_form.logs_of(document)),
+            *batch.metrics(json_form.metrics_of(measured)),
+        ]
         assert {each.place for each in told} == {1, 2, 3, 4}
         for each in told:
             for event in each.events:

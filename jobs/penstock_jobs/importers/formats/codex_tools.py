@@ -91,6 +91,8 @@ class Patches(Struct):
         self.applied[call_id] = True
         self.asked.pop(call_id, None)
         for place, edit in enumerate(edits):
+            if edit.before == edit.after and not edit.deleted and not edit.moved_to:
+                continue  # models also write hunks without a change
             path = join(folder, edit.path) if folder and not isabs(edit.path) else edit.path
             edit_id = f"{call_id}-{place}" if place else call_id
             yield present(edit._replace(path=path).payload(call_id, edit_id=edit_id))
