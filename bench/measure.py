@@ -58,7 +58,7 @@ def _below(pid: int) -> Iterator[int]:
                 yield from children
 
 
-def _held_bytes(pid: str) -> int:
+def _held_bytes(pid: int) -> int:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
             if line.startswith("Pss:"):
