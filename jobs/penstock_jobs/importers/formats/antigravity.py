@@ -20,9 +20,8 @@ _FULL, _SHORT = "transcript_full.jsonl", "transcript.jsonl"
 
 
 class _AntigravitySession(RowDraft):
-    def __init__(self, session_id: str, form: str, clock_us: int, notes: Notes) -> None:
-        super().__init__(session_id, form, clock_us, notes)
-        self._open: list[str] = []
+    #: Calls without results, in their order.
+    _open: Sequence[str] = ()
 
     def take(self, row: Row, key: str) -> None:
         self.at(row.get("created_at"))
@@ -41,7 +40,8 @@ class _AntigravitySession(RowDraft):
             self.add("compaction", {"summary": content}, key)
         elif row.get("source") == "MODEL" and self._open:
             failed = row.get("status") not in ("DONE", "RUNNING", None)
-            self.add_result(self._open.pop(0), content, key, ok=False if failed else None)
+            call_id, *self._open = self._open
+            self.add_result(call_id, content, key, ok=False if failed else None)
         elif content:
             self.add_context(kind, content, key)
         else:

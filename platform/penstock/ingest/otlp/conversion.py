@@ -63,7 +63,7 @@ _NAME_CHARS_MAX = 200
 
 class Converted(Struct):
     """The result for a span, record or data point of a batch. `is_known` is false if it is not from
-    an agent, or of the unknown metric `name`; `why` says that it is broken."""
+    an agent; `why` says that it is broken. `name` is of a metric."""
 
     place: int
     events: list[Event]
@@ -144,10 +144,8 @@ class TelemetryBatch:
                 continue
             is_known = metrics.is_known(metric)
             for point in metric.points:
-                if is_known:
-                    yield Converted(next(places), list(self._of_point(metric, point, origin)))
-                else:
-                    yield Converted(next(places), [], is_known=False, name=metric.name)
+                events = list(self._of_point(metric, point, origin)) if is_known else []
+                yield Converted(next(places), events, is_known, name=metric.name)
 
     def _of_point(self, metric: Metric, point: DataPoint, origin: Origin) -> Iterator[Event]:
         reading = metrics.read_point(metric, point)

@@ -4,7 +4,7 @@ Raises ValueError for a body with a broken frame; a single broken span or record
 """
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -69,24 +69,23 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 
 def read_spans(body: bytes) -> Iterator[tuple[Origin, Span | Malformed]]:
-    names = "TracesData", "ResourceSpans", "ScopeSpans", "Span"
-    return _records(body, [f"trace.v1.{name}" for name in names], _span)
+    return _records(body, "trace", ("TracesData", "ResourceSpans", "ScopeSpans", "Span"), _span)
 
 
 def read_logs(body: bytes) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
     names = "LogsData", "ResourceLogs", "ScopeLogs", "LogRecord"
-    return _records(body, [f"logs.v1.{name}" for name in names], _log_record)
+    return _records(body, "logs", names, _log_record)
 
 
 def read_metrics(body: bytes) -> Iterator[tuple[Origin, Metric | Malformed]]:
     names = "MetricsData", "ResourceMetrics", "ScopeMetrics", "Metric"
-    return _records(body, [f"metrics.v1.{name}" for name in names], _metric)
+    return _records(body, "metrics", names, _metric)
 
 
 def _records(
-    body: bytes, names: list[str], read: Callable[[Any], Record]
+    body: bytes, signal: str, names: Sequence[str], read: Callable[[Any], Record]
 ) -> Iterator[tuple[Origin, Record | Malformed]]:
-    request, of_resource, of_scope, of_record = map(_kind, names)
+    request, of_resource, of_scope, of_record = (_kind(f"{signal}.v1.{name}") for name in names)
     for resource_bytes in _held(_decoded(request, body)):
         resource = _decoded(of_resource, resource_bytes)
         attributes = _attributes(resource.resource.attributes)
