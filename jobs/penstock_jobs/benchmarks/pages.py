@@ -5,6 +5,7 @@ from functools import partial
 from typing import Literal
 
 from markupsafe import Markup
+from msgspec import structs
 
 from penstock.core.endpoint import Request
 from penstock.core.errors import InvalidInput, PenstockError, one_line
@@ -55,11 +56,6 @@ class SuitesRequest(Request):
     """All suites."""
 
 
-class SuiteRequest(Request):
-    suite: str
-    cursor: str | None = None
-
-
 @PAGES.page("/suites", "Suites", "suites.html.jinja", group="Release", place=2, shortcut="b")
 def _suites(visitor: Visitor, _question: SuitesRequest) -> Content:
     sql = page_sql("penstock_jobs.benchmarks", "suites.sql")
@@ -68,9 +64,8 @@ def _suites(visitor: Visitor, _question: SuitesRequest) -> Content:
 
 
 @PAGES.page("/suites/{suite}", "Suite", "suite.html.jinja", roles=_READERS)
-def _show(visitor: Visitor, request: SuiteRequest) -> Content:
-    asked = ResultsRequest(suite=request.suite, cursor=request.cursor, limit=_RESULTS_MAX)
-    answer = visitor.call(SHOW_RESULTS, asked)
+def _show(visitor: Visitor, request: ResultsRequest) -> Content:
+    answer = visitor.call(SHOW_RESULTS, structs.replace(request, limit=_RESULTS_MAX))
     if not answer.results and request.cursor is None:
         raise SuiteUnknown(suite=request.suite)
     scored = [result for result in answer.results if result.summary.score is not None]

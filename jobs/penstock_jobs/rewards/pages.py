@@ -62,13 +62,10 @@ class RewardsRequest(Request):
     since: str = ""
 
 
-class MonitorsRequest(Request):
-    """Two checkpoints; by default what serves and what served before."""
+class RatesPage(RatesRequest):
+    """Rates by a definition that the page chooses if nobody names one."""
 
     definition: str = ""
-    before: str = ""
-    after: str = ""
-    since: str = ""
 
 
 class ComparisonPage(Request):
@@ -117,20 +114,26 @@ def chosen_rewards(variables: Mapping[str, str], *files: str) -> OwnQuery:
     )
 
 
-def _since(text: str) -> str:
+def shown_rates(
+    visitor: Visitor, asked: RatesPage
+) -> tuple[list[DefinitionAnswer], DefinitionAnswer | None, RatesAnswer | None]:
+    """Return all definitions, the chosen one, and rates by it."""
+    known = definitions_of(visitor)
+    definition = chosen_definition(known, asked.definition)
+    if definition is None:
+        return known, None, None
+    asked = msgspec.structs.replace(asked, definition=definition.version)
+    return known, definition, visitor.call(SHOW_RATES, asked)
+
+
+def _since(text: str | None) -> str:
     return str(since_us(text, "since")) if text else ""
 
 
 @PAGES.page(
-    "/rewards",
-    "Rewards",
-    "rewards.html.jinja",
-    group="Training",
-    place=0,
-    shortcut="w",
-    reads_rows=True,
-    remembered=True,
-)
+    "/rewards", "Rewards", "rewards.html.jinja", reads_rows=True, remembered=True,
+    group="Training", place=0, shortcut="w",
+)  # fmt: skip
 def _rewards(visitor: Visitor, request: RewardsRequest) -> Content:
     known = definitions_of(visitor)
     definition = chosen_definition(known, request.definition)
@@ -235,19 +238,11 @@ def _value(value: float) -> str:
 @PAGES.page(
     "/rewards/monitors", "Monitors", "monitors.html.jinja", reads_rows=True, remembered=True
 )
-def _monitors(visitor: Visitor, request: MonitorsRequest) -> Content:
-    known = definitions_of(visitor)
-    definition = chosen_definition(known, request.definition)
-    content: dict[str, Any] = {"definition": definition, "definitions": known, "answer": None}
-    if definition is None:
+def _monitors(visitor: Visitor, request: RatesPage) -> Content:
+    known, definition, answer = shown_rates(visitor, request)
+    content: Content = {"definition": definition, "definitions": known, "answer": answer}
+    if definition is None or answer is None:
         return content
-    asked = RatesRequest(
-        definition=definition.version,
-        since=request.since or None,
-        before=request.before or None,
-        after=request.after or None,
-    )
-    answer = visitor.call(SHOW_RATES, asked)
     examples: defaultdict[str, list[Row]] = defaultdict(list)
     if answer.after is not None:
         variables = {
@@ -258,8 +253,8 @@ def _monitors(visitor: Visitor, request: MonitorsRequest) -> Content:
         sql = page_sql(_PACKAGE, "monitor_sessions.sql")
         for row in visitor.own_rows(sql, frozenset({"outcomes"}), variables):
             examples[row["rate"]].append(row)
-    return content | {
-        "answer": answer,
+    return {
+        **content,
         "names": [*RATES],
         "examples": examples,
         "alarms": [each for each in answer.changes if each.verdict == "moved"],
@@ -291,12 +286,9 @@ def rate_chart(answer: RatesAnswer) -> Markup:
 
 
 @PAGES.page(
-    "/rewards/comparison",
-    "Two definitions",
-    "comparison.html.jinja",
-    reads_rows=True,
+    "/rewards/comparison", "Two definitions", "comparison.html.jinja", reads_rows=True,
     remembered=True,
-)
+)  # fmt: skip
 def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
     content: dict[str, Any] = {
         "definitions": definitions_of(visitor),
@@ -329,14 +321,9 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
 
 
 @PAGES.page(
-    "/labels",
-    "Labels",
-    "labels.html.jinja",
-    group="Training",
-    place=1,
-    shortcut="m",
-    reads_rows=True,
-)
+    "/labels", "Labels", "labels.html.jinja", reads_rows=True,
+    group="Training", place=1, shortcut="m",
+)  # fmt: skip
 def _queue(visitor: Visitor, request: NextLabelRequest) -> Content:
     names, request = _of_known_definition(visitor, request)
     content = {

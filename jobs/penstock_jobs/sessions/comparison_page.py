@@ -3,15 +3,13 @@
 from functools import partial
 from typing import Any
 
-from penstock.core.endpoint import Request
 from penstock.core.errors import InvalidInput
 from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.figures import signed
 from penstock.doors.console.page import Content, PageList, Visitor, page_sql
 from penstock_jobs.benchmarks.endpoints import COMPARE_RESULTS, ComparisonRequest
 from penstock_jobs.benchmarks.summary import CheckpointComparison
-from penstock_jobs.rewards.endpoints import SHOW_RATES, RatesAnswer, RatesRequest
-from penstock_jobs.rewards.pages import chosen_definition, definitions_of, rate_chart
+from penstock_jobs.rewards.pages import RatesPage, rate_chart, shown_rates
 from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.session_page import ListedSession, SessionsRequest
 
@@ -20,19 +18,11 @@ _EXAMPLES = 5
 _score = partial(signed, digits=2)
 
 
-class CheckpointPair(Request):
-    """Two checkpoints; by default what serves and what served before. `since` is a time or age."""
-
-    before: str = ""
-    after: str = ""
-    since: str = ""
-
-
 @PAGES.page(
     "/compared", "Compared", "compared.html.jinja", remembered=True, group="Release", place=3
 )
-def _compared(visitor: Visitor, asked: CheckpointPair) -> Content:
-    rates = _rates(visitor, asked)
+def _compared(visitor: Visitor, asked: RatesPage) -> Content:
+    *_, rates = shown_rates(visitor, asked)
     if rates is None or rates.before is None or rates.after is None:
         return {"rates": None}
     pair = (rates.before, rates.after)
@@ -53,19 +43,6 @@ def _compared(visitor: Visitor, asked: CheckpointPair) -> Content:
         "costs": {row["checkpoint"]: row for row in costs},
         "examples": [_examples(visitor, name, asked) for name in pair],
     }
-
-
-def _rates(visitor: Visitor, asked: CheckpointPair) -> RatesAnswer | None:
-    chosen = chosen_definition(definitions_of(visitor), "")
-    if chosen is None:
-        return None
-    question = RatesRequest(
-        definition=chosen.version,
-        since=asked.since or None,
-        before=asked.before or None,
-        after=asked.after or None,
-    )
-    return visitor.call(SHOW_RATES, question)
 
 
 def _suites(visitor: Visitor, before: str, after: str) -> list[CheckpointComparison]:
@@ -106,12 +83,13 @@ def _worth(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tu
     return list(rows.values())
 
 
-def _examples(visitor: Visitor, checkpoint: str, asked: CheckpointPair) -> dict[str, Any]:
+def _examples(visitor: Visitor, checkpoint: str, asked: RatesPage) -> dict[str, Any]:
     """The least and the most worth of a checkpoint's sessions."""
 
     def listed(sort: Any) -> list[ListedSession]:
-        since = asked.since or None
-        chosen = SessionsRequest(checkpoint=checkpoint, since=since, sort=sort, limit=_EXAMPLES)
+        chosen = SessionsRequest(
+            checkpoint=checkpoint, since=asked.since, sort=sort, limit=_EXAMPLES
+        )
         return visitor.call(LIST_SESSIONS, chosen).sessions
 
     return {"checkpoint": checkpoint, "worst": listed("worst"), "best": listed("best")}

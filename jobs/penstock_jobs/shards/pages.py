@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from penstock.core.endpoint import Request
+from msgspec import structs
+
 from penstock.core.errors import one_line
 from penstock.doors.console.charts import Bar, bar_chart
 from penstock.doors.console.figures import count
@@ -22,13 +23,9 @@ _SHARDS_SHOWN = 50
 _MARKS_SHOWN = 50
 
 
-class ShardsPage(Request):
-    cursor: str | None = None
-
-
 @PAGES.page("/shards", "Shards", "shards.html.jinja", group="Training", place=2, shortcut="t")
-def _list(visitor: Visitor, question: ShardsPage) -> Content:
-    asked = ShardsRequest(cursor=question.cursor, limit=_SHARDS_SHOWN, order="newest")
+def _list(visitor: Visitor, question: ShardsRequest) -> Content:
+    asked = structs.replace(question, limit=_SHARDS_SHOWN, order="newest")
     return {"answer": visitor.call(LIST_SHARDS, asked)}
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from penstock.access import Role
 from penstock.core.endpoint import Request
@@ -53,17 +53,12 @@ _READERS: tuple[Role, ...] = ("read", "promote")
 _SPREAD = 1.96
 
 
-class CheckpointListRequest(Request):
-    state: str | None = None
-
-
 @PAGES.page(
     "/checkpoints", "Checkpoints", "checkpoints.html.jinja", roles=_READERS, reads_rows=True,
     group="Release", place=1, shortcut="k",
 )  # fmt: skip
-def _list_checkpoints(visitor: Visitor, request: CheckpointListRequest) -> Content:
-    listed = CheckpointsRequest(state=request.state)  # type: ignore[arg-type]
-    known = visitor.call(LIST_CHECKPOINTS, listed).checkpoints[::-1]
+def _list_checkpoints(visitor: Visitor, request: CheckpointsRequest) -> Content:
+    known = visitor.call(LIST_CHECKPOINTS, request).checkpoints[::-1]
     channels = visitor.call(LIST_CHANNELS, ChannelsRequest()).channels
     serving: dict[str, list[str]] = {}
     for channel in channels:
@@ -134,11 +129,6 @@ class RollbackForm(Request):
     to: str | None = None
 
 
-class HistoryPageRequest(Request):
-    name: str
-    cursor: str | None = None
-
-
 def channel_path(name: str) -> str:
     return f"/channels/{part(name)}"
 
@@ -155,12 +145,10 @@ def _list(visitor: Visitor, _question: ChannelsRequest) -> Content:
 
 
 @PAGES.page("/channels/{name}", "Channel", "channel.html.jinja", roles=_READERS)
-def _show(visitor: Visitor, request: HistoryPageRequest) -> Content:
+def _show(visitor: Visitor, request: AuditRequest) -> Content:
     name = request.name
     channel = visitor.call(SHOW_CHANNEL, ChannelRequest(name=name))
-    audit = visitor.call(
-        AUDIT_CHANNEL, AuditRequest(name=name, last=_CHANGES_SHOWN, cursor=request.cursor)
-    )
+    audit = visitor.call(AUDIT_CHANNEL, structs.replace(request, last=_CHANGES_SHOWN))
     fleet = visitor.call(SHOW_FLEET, FleetRequest(name=name, limit=_REPLICAS_SHOWN))
     rows = [
         {"change": change, "text": describe_change(change, before), "marks": change_marks(change)}

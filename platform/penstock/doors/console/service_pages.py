@@ -33,7 +33,6 @@ from penstock.ingest.endpoints import (
     SHOW_REJECTED,
     FusesRequest,
     LedgerRequest,
-    LineId,
     RejectedLineRequest,
     RejectedRequest,
     ReleaseFuseRequest,
@@ -143,26 +142,10 @@ class LedgerPageRequest(Request):
     cursor: str | None = None
 
 
-class RejectedPageRequest(Request):
-    replayed: bool = False
-    cursor: str | None = None
-
-
-class ReplayForm(Request):
-    id: LineId | None = None
-
-
 class KeyForm(Request):
     role: Role
     note: str = ""
     days: int | None = None
-
-
-class AuditPageRequest(Request):
-    action: Action | None = None
-    actor: str | None = None
-    subject: str | None = None
-    cursor: str | None = None
 
 
 @PAGES.page(
@@ -197,10 +180,9 @@ def _ledger(visitor: Visitor, request: LedgerPageRequest) -> Content:
     "/rejected", "Rejected lines", "rejected.html.jinja", roles=_READERS, reads_rows=True,
     group="Service", place=2, shortcut="r",
 )  # fmt: skip
-def _rejected(visitor: Visitor, request: RejectedPageRequest) -> Content:
-    asked = RejectedRequest(limit=_ROWS_SHOWN, replayed=request.replayed, cursor=request.cursor)
+def _rejected(visitor: Visitor, request: RejectedRequest) -> Content:
     return {
-        "answer": visitor.call(LIST_REJECTED, asked),
+        "answer": visitor.call(LIST_REJECTED, request),
         "fuses": visitor.call(LIST_FUSES, FusesRequest()).fuses,
         "may_replay": visitor.may_call(REPLAY_REJECTED),
     }
@@ -216,8 +198,8 @@ def _rejected_line(visitor: Visitor, request: RejectedLineRequest) -> Content:
 
 
 @PAGES.form("/rejected/replay", "Replay")
-def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
-    answer = visitor.call(REPLAY_REJECTED, ReplayRequest(ids=[form.id] if form.id else []))
+def _replay(visitor: Visitor, form: ReplayRequest) -> Redirect:
+    answer = visitor.call(REPLAY_REJECTED, form)
     notice = f"Accepted now: {answer.accepted}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
@@ -256,9 +238,8 @@ def _revoke_key(visitor: Visitor, form: RevokeKey) -> Redirect:
 
 
 @PAGES.page("/audit", "Audit", "audit.html.jinja", roles=(), group="Service", place=4, shortcut="a")
-def _audit(visitor: Visitor, request: AuditPageRequest) -> Content:
-    fields = msgspec.structs.asdict(request)
-    answer = visitor.call(LIST_ENTRIES, EntriesRequest(**fields, limit=_ROWS_SHOWN))
+def _audit(visitor: Visitor, request: EntriesRequest) -> Content:
+    answer = visitor.call(LIST_ENTRIES, request)
     rows = [(entry, as_time(entry.at_us)) for entry in answer.entries]
     chain = None
     if request.cursor is None:
