@@ -12,7 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
-from penstock.backends.database.engine import Database, clock_us, insert_new, insert_of, portions
+from penstock.backends.database.engine import (
+    Database,
+    clock_us,
+    insert_new,
+    insert_of,
+    portions,
+    put_rows,
+)
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import AttemptConflict, check_name, check_reason
@@ -24,8 +31,6 @@ from penstock.registry.checkpoints.journal import (
     json_text,
 )
 from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
-
-_ROWS_A_STATEMENT = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,43 +179,27 @@ def record_attempts(
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
-    facts = asdict(scope) | {"run": run, "scored_at": clock_us(connection)}
-    rows = {
-        place: facts | asdict(attempt) | {"status": attempt.status}
-        for place, attempt in by_place.items()
-    }
-    all_rows = list(rows.values())
-    columns = benchmark_attempt.c
-    place_of = (columns.task, columns.attempt)
-    added: set[tuple[str, int]] = set()
-    for start in range(0, len(rows), _ROWS_A_STATEMENT):
-        part = all_rows[start : start + _ROWS_A_STATEMENT]
-        insert = insert_of(connection)(benchmark_attempt).values(part).on_conflict_do_nothing()
-        added.update(tuple(row) for row in connection.execute(insert.returning(*place_of)))
-    if known := by_place.keys() - added:
-        for attempt in new_attempts(connection, scope, [by_place[at] for at in sorted(known)]):
-            own = (columns.task == attempt.task) & (columns.attempt == attempt.attempt)
-            gives_way = (columns.status == "error") | (columns.score == attempt.score)
-            update = sa.update(benchmark_attempt).values(rows[attempt.place]).returning(*place_of)
-            update = update.where(scope.condition(benchmark_attempt), own, gives_way)
-            added.update(tuple(row) for row in connection.execute(update))
-    if kept := [row for place, row in rows.items() if place in added]:
-        append_attempts(connection, scope, kept)
-    return [attempt for place, attempt in by_place.items() if place in added]
+    scope.chain.hold(connection, make=True)  # nobody else records here until this has ended
+    new, now = new_attempts(connection, scope, [*by_place.values()]), clock_us(connection)
+    rows = [_row(scope, RecordedAttempt(attempt, run, now)) for attempt in new]
+    put_rows(connection, benchmark_attempt, rows)
+    append_attempts(connection, scope, rows)
+    return new
 
 
 def record_audits(
     connection: Connection, scope: AttemptScope, audited: Iterable[RecordedAttempt]
 ) -> None:
     """Put recorded attempts as they count now in the place of what was known of them."""
-    columns = benchmark_attempt.c
     for each in audited:
-        facts = {"run": each.run, "scored_at": each.scored_at, "status": each.result.status}
-        row = asdict(scope) | asdict(each.result) | facts
-        own = (columns.task == each.result.task) & (columns.attempt == each.result.attempt)
-        update = sa.update(benchmark_attempt).where(scope.condition(benchmark_attempt), own)
-        connection.execute(update.values(row))
+        row = _row(scope, each)
+        put_rows(connection, benchmark_attempt, [row])
         append_attempts(connection, scope, [row])
+
+
+def _row(scope: AttemptScope, known: RecordedAttempt) -> dict[str, Any]:
+    facts = {"run": known.run, "scored_at": known.scored_at, "status": known.result.status}
+    return asdict(scope) | asdict(known.result) | facts
 
 
 def clear_attempt(
@@ -234,7 +223,9 @@ def new_attempts(
 ) -> list[Attempt]:
     """The attempts that `record_attempts` would keep; their places are distinct. Raises
     AttemptConflict."""
-    recorded = {each.result.place: each for each in read_attempts(connection, scope)}
+    tasks = {attempt.task for attempt in attempts}
+    known = read_attempts(connection, scope, task=tasks.pop() if len(tasks) == 1 else None)
+    recorded = {each.result.place: each for each in known}
     new = []
     for attempt in attempts:
         before = recorded.get(attempt.place)
@@ -252,11 +243,14 @@ def attempts_of(database: Database, scope: AttemptScope) -> list[RecordedAttempt
         return read_attempts(connection, scope)
 
 
-def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedAttempt]:
+def read_attempts(
+    connection: Connection, scope: AttemptScope, *, task: str | None = None
+) -> list[RecordedAttempt]:
     columns = benchmark_attempt.c
+    own = sa.true() if task is None else columns.task == task
     query = (
         sa.select(*(columns[name] for name in (*_READ_FIELDS, "run", "scored_at")))
-        .where(scope.condition(benchmark_attempt))
+        .where(scope.condition(benchmark_attempt), own)
         .order_by(columns.task, columns.attempt)
     )
     return [
