@@ -13,7 +13,7 @@ import msgspec
 from penstock.core.errors import PenstockError
 from penstock.core.files import is_relative_name
 from penstock.core.settings import MIB
-from penstock.registry.checkpoints.attempts import Attempt, with_audit
+from penstock.registry.checkpoints.attempts import Attempt, shortened, with_audit
 from penstock_jobs.benchmarks.audit.audit import audit_of, transcript_in
 from penstock_jobs.benchmarks.audit.rules import AuditedTask
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript
@@ -225,7 +225,7 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
     edited = bool(sandbox.changed(work.task.container.workdir if work.task.container else "tree"))
     verdict = score_tree(sandbox, work, text, edited=edited)
     measures |= {"edited": edited, "score": verdict.score}
-    measures["error"] = verdict.error and _short(verdict.error)
+    measures["error"] = verdict.error and shortened(verdict.error)
     result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
     marks = []
     if ended.cut is not None:
@@ -234,7 +234,7 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
         marks.append(f"the agent ended with status {ended.status}")
     if places := ", ".join(ended.uncovered):
         marks.append(f"it could open no Unix socket: {places} cannot be covered by an overlay")
-    silent = _short(last_words) if ended.status and not (text or edited) else None
+    silent = shortened(last_words) if ended.status and not (text or edited) else None
     transcript = None
     if report.transcript is not None:
         name, size = report.transcript, work.conditions.transcript_bytes_max
@@ -247,7 +247,7 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
 
 
 def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:
-    result = Attempt(task=work.task.name, attempt=work.attempt, error=_short(error), **measures)
+    result = Attempt(task=work.task.name, attempt=work.attempt, error=shortened(error), **measures)
     return AttemptOutcome(result, output=output)
 
 
@@ -301,11 +301,6 @@ def _machine(work: AttemptTask) -> dict[str, str]:
         machine["PATH"] = system_path()
     made = work.layer.variables if work.layer else ()
     return with_variables(made, {"PATH": os.defpath} | machine)
-
-
-def _short(text: str) -> str:
-    plain = "".join(char if char.isprintable() else " " for char in text)
-    return plain if len(plain) <= _ERROR_CHARS_MAX else plain[: _ERROR_CHARS_MAX - 1] + "…"
 
 
 def score_tree(

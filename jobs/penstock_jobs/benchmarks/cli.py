@@ -110,9 +110,9 @@ def run(
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
     from penstock.backends.execution import open_executor
+    from penstock.registry.checkpoints.harness import harness_of
     from penstock.registry.checkpoints.journal import AttemptScope
     from penstock.registry.checkpoints.registration import find
-    from penstock_jobs.benchmarks.harness import harness_of
     from penstock_jobs.benchmarks.run import (
         RunOptions,
         UntilDecided,
@@ -320,8 +320,7 @@ def _show_summary(results: "CheckpointResults") -> None:
     harnesses = {str(run.harness) for run in results.runs if run.harness is not None}
     if harnesses:
         say(f"harness: {'; '.join(sorted(harnesses))}")
-    problems = [problem for run in runs for problem in run.problems if isinstance(problem, dict)]
-    marks = Counter(str(problem["problem"]) for problem in problems if "problem" in problem)
+    marks = Counter(str(problem["problem"]) for run in runs for problem in run.problems)
     for mark, count in sorted(marks.items()):
         say(f"{count} × {mark}")
     show_table(["what", "value"], summary_rows(results.summary))

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
-from penstock.registry.checkpoints.attempts import Finding
+from penstock.registry.checkpoints.attempts import Finding, shortened
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Step, commands_in
 
 #: Shorter lines occur everywhere, and fewer are a coincidence.
@@ -132,11 +132,6 @@ def telling_lines(text: str) -> set[str]:
     return {line for line in map(str.strip, text.splitlines()) if len(line) >= _LINE_CHARS_MIN}
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _TEXT_CHARS_MAX else f"{line[: _TEXT_CHARS_MAX - 1]}…"
-
-
 def history(attempt: AuditedAttempt) -> _Found:
     """Commits that the tree does not come from are taken: of other branches, the stash, the reflog,
     remotes. To list them is nothing yet."""
@@ -245,7 +240,7 @@ def check(attempt: AuditedAttempt) -> _Found:
     for step in attempt.steps:
         seen = telling_lines(step.shown) & attempt.task.check_lines
         if step.kind != "edit" and len(seen) >= enough:
-            yield step, f"{_short(step.text)} showed {min(seen)}"
+            yield step, f"{shortened(step.text, _TEXT_CHARS_MAX)} showed {min(seen)}"
 
 
 def result(attempt: AuditedAttempt) -> _Found:
@@ -297,5 +292,7 @@ def findings_in(task: AuditedTask, transcript: AttemptTranscript) -> tuple[Findi
     found: dict[tuple[int, str], Finding] = {}
     for name, places in rules:
         for step, text in places:
-            found.setdefault((step.number, name), Finding(name, step.number, _short(text)))
+            found.setdefault(
+                (step.number, name), Finding(name, step.number, shortened(text, _TEXT_CHARS_MAX))
+            )
     return tuple(found[key] for key in sorted(found))

@@ -13,6 +13,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 
+from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
 from penstock.ingest.decompression import decompressed
 
@@ -51,32 +52,27 @@ def files(
         yield path
         return
     entries = 0
-    folders = [(path, 1)]
-    while folders:
-        folder, depth = folders.pop()
-        inside = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        entries += len(inside)
+    for folder, folders, found in os.walk(path, onerror=_refuse):
+        entries += len(folders) + len(found)
+        depth = len(Path(folder).relative_to(path).parts) + 1
         if entries > _ENTRIES_MAX or depth > _DEPTH_MAX:
             why = f"there are more than {_ENTRIES_MAX} files, or folders over {_DEPTH_MAX} deep"
             raise InvalidInput(what=f"The folder {path}", why=why)
-        for entry in inside:
-            fits = entry.name in names or (suffix and entry.name.endswith(suffix))
-            if fits and entry.is_file():
-                yield Path(entry.path)
-        if not ends(folder):
-            below = [entry for entry in reversed(inside) if entry.is_dir(follow_symlinks=False)]
-            folders += [(Path(entry.path), depth + 1) for entry in below]
+        for file in (Path(folder, name) for name in sorted(found)):
+            if (file.name in names or (suffix and file.name.endswith(suffix))) and file.is_file():
+                yield file
+        folders[:] = [] if ends(Path(folder)) else sorted(folders)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def read(path: Path, bytes_max: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(bytes_max + 1)
-    except OSError as error:
-        raise Unfit(error.strerror or str(error)) from error
-    if len(data) > bytes_max:
-        raise Unfit(f"it is longer than {bytes_max} bytes")
-    return data
+        return toml_document.read_bounded(path, bytes_max, str(path))
+    except InvalidInput as error:
+        raise Unfit(error.facts["why"]) from error
 
 
 def decode(data: bytes, kind: type[T]) -> T:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.registry.checkpoints.attempts import shortened
 from penstock.registry.checkpoints.harness import Harness
 from penstock_jobs.benchmarks.audit.audit import audit_of, read_transcript
 from penstock_jobs.benchmarks.importers import documents
@@ -16,7 +17,6 @@ from penstock_jobs.benchmarks.importers.trials import (
     TrialCollection,
     reported_tokens,
     scored,
-    short,
 )
 
 NAME = "harbor"
@@ -164,7 +164,7 @@ def _without_result(
     }
     return ImportedTrial(
         task=_task_of(name, trials) or name,
-        outcome=short(why),
+        outcome=shortened(why),
         identity=(str(folder.parent), config.trial_name),
         where=str(folder),
         label=labels.pop() if len(labels) == 1 else (*own[:2], own[2] or "adhoc"),
@@ -237,7 +237,7 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
         trial=result.id,
         where=f"{folder.parent.name}/{result.trial_name}",
         label=(name, str(model), result.source or "adhoc"),
-        harness=Harness(name=short(name), version=short(version)) if name else None,
+        harness=Harness(name=shortened(name), version=shortened(version)) if name else None,
         run=job,
         started=result.started_at or "",
         name=result.trial_name,
@@ -254,15 +254,15 @@ def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> floa
         if exception.exception_type not in _ITS_OWN:
             if metric in rewards:
                 notes.append("a trial that failed by itself has a reward: it is an error")
-            return short(f"{exception.exception_type}: {exception.exception_message}")
+            return shortened(f"{exception.exception_type}: {exception.exception_message}")
     kinds = sorted({exception.exception_type for exception in exceptions})
     if metric is None or metric not in rewards:
         ending = f" after {', '.join(kinds)}" if kinds else ""
         return f"it has no {f'reward {metric}' if metric else 'reward'}{ending}"
     for kind in kinds:
-        notes.append(f"a trial that ended by {short(kind)} counts as scored")
+        notes.append(f"a trial that ended by {shortened(kind)} counts as scored")
         if rewards[metric]:
-            notes.append(f"a trial that ended by {short(kind)} has a reward all the same")
+            notes.append(f"a trial that ended by {shortened(kind)} has a reward all the same")
     return scored(rewards[metric])
 
 

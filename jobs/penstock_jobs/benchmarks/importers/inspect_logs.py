@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.registry.checkpoints.attempts import AttemptAudit
+from penstock.registry.checkpoints.attempts import AttemptAudit, shortened
 from penstock.registry.checkpoints.harness import Harness
 from penstock_jobs.benchmarks.audit.audit import audit_of, transcript_of_messages
 from penstock_jobs.benchmarks.importers import documents
@@ -19,7 +19,6 @@ from penstock_jobs.benchmarks.importers.trials import (
     TrialCollection,
     reported_tokens,
     scored,
-    short,
 )
 
 NAME = "inspect"
@@ -84,7 +83,7 @@ class _Spec(msgspec.Struct):
     def harness(self) -> Harness:
         version = self.packages.get("inspect_ai", "")
         return Harness(
-            name=short(self.solver or self.task), version=f"inspect_ai {version}".strip()
+            name=shortened(self.solver or self.task), version=f"inspect_ai {version}".strip()
         )
 
 
@@ -289,7 +288,7 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
     if metric is None or metric not in values:
         return "it was not scored" if metric is None else f"it has no score {metric}"
     if limit is not None:
-        notes.append(f"a sample that came to the limit {short(limit)} counts as scored")
+        notes.append(f"a sample that came to the limit {shortened(limit)} counts as scored")
     value, reason = values[metric]
     if isinstance(value, str):
         if value == "N":
@@ -298,7 +297,7 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
         with suppress(ValueError):
             value = float(value)
     outcome = scored(value)
-    return f"{outcome} ({short(reason)})" if reason and isinstance(outcome, str) else outcome
+    return f"{outcome} ({shortened(reason)})" if reason and isinstance(outcome, str) else outcome
 
 
 def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
@@ -313,5 +312,5 @@ def _values(sample: _EvalSample) -> dict[str, tuple[Any, Any]]:
 
 def _message(error: Any) -> str:
     if isinstance(error, dict):
-        return short(error.get("message") or error)
-    return short(error) if error else ""
+        return shortened(error.get("message") or error)
+    return shortened(error) if error else ""

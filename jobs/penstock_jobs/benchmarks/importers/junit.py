@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
+from penstock.registry.checkpoints.attempts import shortened
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection
 
 NAME = "junit"
 
@@ -107,7 +108,7 @@ class _XmlReader:
 def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
     group = test.attributes.get("classname") or test.suite
     name = test.attributes.get("name", "")
-    task = short(f"{group}::{name}" if group else name)
+    task = shortened(f"{group}::{name}" if group else name)
     notes: list[str] = []
     measures: dict[str, float] = {}
     with suppress(KeyError, ValueError):
@@ -136,10 +137,10 @@ def _outcome(test: _Test, notes: list[str]) -> float | str:
         text = texts.get(verdict, "")
     states = {test.attributes.get(name, "").lower() for name in ("status", "result")}
     if verdict == "error":
-        return short(text) or "error"
+        return shortened(text) or "error"
     if verdict == "failure":
         return 0.0
     if verdict == "skipped" or not _NOT_RUN.isdisjoint(states):
         notes.append("a test that was skipped is an error")
-        return short(f"skipped: {text}" if text else "skipped")
+        return shortened(f"skipped: {text}" if text else "skipped")
     return 1.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.registry.checkpoints.attempts import RESULT_FIELDS
+from penstock.registry.checkpoints.attempts import RESULT_FIELDS, shortened
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored
 
 NAME = "penstock"
 
@@ -71,7 +71,7 @@ def _take(file: Path, trials: TrialCollection) -> None:
             trials.note("a line that cannot be read was left out", f"{where}: {error}")
             continue
         for name in sorted(line.keys() - _KNOWN):
-            trials.note(f"the unknown field {short(repr(name))} was passed over", where)
+            trials.note(f"the unknown field {shortened(repr(name))} was passed over", where)
         if line.get("error") is not None and line.get("score") is not None:
             trials.note("of a score and an error the error counts", where)
         if line.get("attempt") is None:
@@ -102,14 +102,14 @@ def _read(text: bytes | None) -> dict[str, Any]:
     if attempt is not None and (isinstance(attempt, bool) or not isinstance(attempt, int)):
         raise Unfit(f"its attempt is {attempt!r}, not a number")
     if not isinstance(line.get("trial"), (str, int, NoneType)):
-        raise Unfit(f"its trial is {short(repr(line['trial']))}, neither a text nor a number")
+        raise Unfit(f"its trial is {shortened(repr(line['trial']))}, neither a text nor a number")
     return line
 
 
 def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") -> ImportedTrial:
     outcome: float | str = "it has no score"
     if line.get("error") is not None:
-        outcome = short(line["error"]) or "error"
+        outcome = shortened(line["error"]) or "error"
     elif line.get("score") is not None:
         outcome = scored(line["score"])
     return ImportedTrial(

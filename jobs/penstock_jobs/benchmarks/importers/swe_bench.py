@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from penstock.registry.checkpoints.attempts import shortened
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection
 
 NAME = "swe-bench"
 
@@ -137,7 +138,7 @@ def _result(task: str, report: _Instance, file: Path, trials: TrialCollection) -
     where = f"{file}: {task}"
     if report.infra_failure:
         reason = report.infra_failure_reason or "no reason told"
-        return short(f"{_ENVIRONMENT}: {reason}"), None
+        return shortened(f"{_ENVIRONMENT}: {reason}"), None
     if report.patch_is_None or report.patch_exists is False:
         trials.note("an empty patch counts 0", where)
         return 0.0, False
@@ -169,7 +170,7 @@ def _listed(task: str, named: set[str], summary: _Summary) -> float | str:
         return _TWICE
     if task in summary.infra_failure_ids:
         reason = summary.failure_reasons.get(task, "no reason told")
-        return short(f"{_ENVIRONMENT}: {reason}")
+        return shortened(f"{_ENVIRONMENT}: {reason}")
     for name, why in _ERRORS.items():
         if name in named:
             return why

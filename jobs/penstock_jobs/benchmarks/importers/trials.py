@@ -11,11 +11,16 @@ from msgspec import Raw, Struct
 
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import GIB, MIB
-from penstock.registry.checkpoints.attempts import Attempt, AttemptAudit, check_attempt, with_audit
+from penstock.registry.checkpoints.attempts import (
+    Attempt,
+    AttemptAudit,
+    check_attempt,
+    shortened,
+    with_audit,
+)
 from penstock.registry.checkpoints.harness import Harness
 from penstock_jobs.benchmarks.importers import documents
 
-_TEXT_CHARS_MAX = 500
 #: Texts that `documents.decode` puts for numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
@@ -84,7 +89,7 @@ class ImportProblems:
         problem = self.problems.setdefault(kind, ImportProblem(kind))
         problem.count += count
         if len(problem.examples) < 5:
-            problem.examples.append(short(where))
+            problem.examples.append(shortened(where))
 
 
 class TrialCollection(ImportProblems):
@@ -259,11 +264,6 @@ def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, 
             first += max(max(placed) + 1, *(trial.size for trial in runs[run]))
 
 
-def short(text: object) -> str:
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
-    return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
-
-
 def reported_tokens(prompt: Any, completion: Any, notes: list[str]) -> dict[str, Any]:
     """The measures of tokens. Zero counts are dropped: harnesses put 0 for unknown, and no model
     answers without reading a token."""
@@ -281,7 +281,7 @@ def scored(value: Any) -> float | str:
     if value in _NO_NUMBERS or (number and not -inf < value < inf):
         return "its score is not a finite number"
     if not number:
-        return f"its score cannot be read: {short(repr(value))}"
+        return f"its score cannot be read: {shortened(repr(value))}"
     if not 0 <= value <= 1:
-        return f"its score is {short(value)}, not between 0 and 1"
+        return f"its score is {shortened(value)}, not between 0 and 1"
     return float(value)

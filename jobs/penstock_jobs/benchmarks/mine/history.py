@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
-from penstock_jobs.rewards.history.git_repository import GitFailed, Repository, git
+from penstock_jobs.rewards.history.git_repository import GitFailed, Repository, git, read_objects
 from penstock_jobs.rewards.history.session_commits import repository_name
 
 _KINDS = {"100644": "file", "100664": "file", "100755": "program", "120000": "link"}
@@ -105,17 +105,11 @@ class ProjectHistory:
         if len(self._blobs) > _BLOBS_KEPT:
             self._blobs.clear()
         names = sorted({entry.blob for entry in tree.values()} - self._blobs.keys())
-        stdin = "".join(f"{name}\n" for name in names).encode()
-        printed = git(self.repository, "cat-file", "--batch", stdin=stdin) if names else b""
-        at = 0
-        for name in names:
-            end = printed.index(b"\n", at)
-            _, *facts = printed[at:end].split(b" ")
-            if len(facts) != 2:
+        for name, kind, content in read_objects(self.repository, names) if names else ():
+            if kind != b"blob":
                 why = f"the object {name} is missing; a partial clone has not all files"
                 raise InvalidInput(what=f"The repository {self.repository.directory}", why=why)
-            self._blobs[name] = printed[end + 1 : end + 1 + int(facts[1])]
-            at = end + 2 + int(facts[1])
+            self._blobs[name] = content
         return [File(path, self._blobs[blob], kind) for path, (kind, blob) in tree.items()]
 
     def diff(self, before: str, after: str) -> list[FileDiff]:

@@ -25,20 +25,22 @@ from penstock_jobs.benchmarks.environments.environment import (
 )
 from penstock_jobs.benchmarks.environments.trial import Believed, Trials, try_recipes
 from penstock_jobs.benchmarks.mine import proposals
-from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates
-from penstock_jobs.benchmarks.mine.history import ProjectHistory
-from penstock_jobs.benchmarks.mine.proposals import Proposal, ProposalFiles, files_of, proposals_of
-from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, broken_rule, measure
-from penstock_jobs.benchmarks.mine.verification import (
+from penstock_jobs.benchmarks.mine.candidates import (
     LIMITS,
     SCRIPT,
     Candidate,
     Verification,
     VerifyTask,
     check_files,
+    commit_candidates,
+    prepare,
     rubric_plan,
+    session_candidates,
     verify,
 )
+from penstock_jobs.benchmarks.mine.history import ProjectHistory
+from penstock_jobs.benchmarks.mine.proposals import Proposal, ProposalFiles, files_of, proposals_of
+from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, broken_rule, measure
 from penstock_jobs.benchmarks.run import judge_variables, register_suite
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, write_folder
@@ -131,7 +133,7 @@ class _Mining:
                 self._settled.add(found.settled)
                 yield VerifyTask(task, candidate, self._conditions, change, plan, self._made[0])
             else:
-                self.keep(candidate, Verification(broken or _NO_TEST), change)
+                self.keep(candidate, broken or _NO_TEST, change)
 
     @cached_property
     def _made(self) -> tuple[Layer | None, Environment | None, list[File]]:
@@ -147,16 +149,18 @@ class _Mining:
         key = f"{self._history.root}\0{candidate.settled}\0{candidate.session or ''}"
         return f"{self._history.name}-{sha256(key.encode()).hexdigest()[:10]}"
 
-    def keep(self, candidate: Candidate, ended: Verification, change: MinedChange) -> None:
+    def keep(
+        self, candidate: Candidate, ended: Verification | Finding, change: MinedChange
+    ) -> None:
         names = ("source", "base", "settled")
         facts: dict[str, Any] = {name: getattr(candidate, name) for name in names}
         facts |= {"repository": self._history.origin or self._history.name}
         facts |= measure(change, candidate.prompt)
         state, why, files = "left_out", "", None
-        if ended.finding is not None:
-            facts["rule"], why = ended.finding
-            self.report.left_out[facts["rule"]] += 1
-        elif ended.plan is not None:
+        if isinstance(ended, Finding):
+            facts["rule"], why = ended.rule, ended.why[:500]
+            self.report.left_out[ended.rule] += 1
+        else:
             state, (_, told, setup) = "proposed", self._made
             facts |= {"check": ended.plan.check, "tests": len(ended.plan.tests or ())}
             facts |= {"failing": ended.failing, "environment": told and asdict(told)}

@@ -5,7 +5,7 @@ A missing object, as in a shallow or partial clone, costs only its file.
 
 import os
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,20 +129,10 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
     answer = BlobTexts()
 
     def read(names: Sequence[str]) -> None:
-        stdin = "".join(f"{blob}\n" for blob in names).encode()
-        printed = git(repository, "cat-file", "--batch", stdin=stdin)
-        at = 0
-        for blob in names:
-            end = printed.index(b"\n", at)
-            _, kind, *size = printed[at:end].split(b" ")
-            at = end + 1
+        for blob, kind, content in read_objects(repository, names):
             if kind == b"missing":
                 answer.missing.add(blob)
-            if not size:
-                continue
-            content = printed[at : at + int(size[0])]
-            at += len(content) + 1
-            if kind == b"blob" and b"\0" not in content:
+            elif kind == b"blob" and b"\0" not in content:
                 with suppress(UnicodeDecodeError):
                     answer.texts[blob] = content.decode()
 
@@ -157,6 +147,20 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
             unread = _readable(read, [name for name in names if name in there])
             answer.missing.update(unread, (name for name in names if name not in there))
     return answer
+
+
+def read_objects(
+    repository: Repository, names: Sequence[str]
+) -> Iterator[tuple[str, bytes, bytes]]:
+    """Read objects by name, each with its kind: `missing` where a partial clone has it not."""
+    stdin = "".join(f"{name}\n" for name in names).encode()
+    printed, at = git(repository, "cat-file", "--batch", stdin=stdin), 0
+    for name in names:
+        end = printed.index(b"\n", at)
+        _, kind, *size = printed[at:end].split(b" ")
+        content = printed[end + 1 : end + 1 + int(size[0])] if size else b""
+        at = end + 1 + (len(content) + 1 if size else 0)
+        yield name, kind, content
 
 
 def files_at(repository: Repository) -> tuple[str, list[tuple[str, str, int]]]:

@@ -1,6 +1,5 @@
 """Attempts: results of checkpoints at the tasks of suites, and the runs that made them."""
 
-import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,17 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
-from penstock.backends.database.engine import (
-    Database,
-    clock_us,
-    insert_new,
-    insert_of,
-    portions,
-    put_rows,
-)
+from penstock.backends.database.engine import Database, clock_us, insert_new, portions, put_rows
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import AttemptConflict, check_name, check_reason
+from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.harness import Harness, harness_in
 from penstock.registry.checkpoints.journal import (
     AttemptScope,
@@ -93,6 +86,12 @@ def error_groups(attempts: Iterable[Attempt]) -> tuple[ErrorGroup, ...]:
 
 def error_kind(error: str) -> str:
     return error.partition(": ")[0] or "error"
+
+
+def shortened(text: object, chars_max: int = 500) -> str:
+    """One printable line, cut to a length."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -351,62 +350,47 @@ def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
     runs = []
     with database.read() as connection:
         for row in connection.execute(query):
-            problems = msgspec.json.decode(row.problems or "[]")
-            decoded = {
+            problems = msgspec.json.decode(row.problems)
+            shown = {
                 "conditions": msgspec.json.decode(row.conditions or "{}"),
-                "problems": with_outputs(
-                    connection, scope.tenant, problems if isinstance(problems, list) else [problems]
-                ),
+                "problems": with_outputs(connection, scope.tenant, problems),
             }
-            runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
+            runs.append(BenchmarkRun(**{**row._mapping, **shown}))
     return runs
 
 
 # Outputs of failed attempts. The journal holds only their digests, so old texts can be deleted
 # without changing it.
 
-_FIELD = "output"
-_DIGEST = "sha256:"
-_DIGEST_CHARS = len(_DIGEST) + 64
-
 
 def set_output_apart(
     connection: Connection, tenant: str, problem: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Store the output of a problem, and put its digest in its place."""
-    text = problem.get(_FIELD)
-    if not isinstance(text, str) or not text:
+    if not problem.get("output"):
         return dict(problem)
-    digest = _DIGEST + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    storable = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-    at = clock_us(connection)
-    row = {"tenant": tenant, "digest": digest, "text": storable, "recorded_at": at}
-    insert = insert_of(connection)(attempt_output).values(**row)
-    keys = attempt_output.primary_key.columns
+    text = problem["output"].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    row = {"tenant": tenant, "digest": text_digest(text), "text": text}
     # A repeated output is as recent as its last attempt.
-    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_={"recorded_at": at}))
-    return {**problem, _FIELD: digest}
+    put_rows(connection, attempt_output, [row | {"recorded_at": clock_us(connection)}])
+    return {**problem, "output": row["digest"]}
 
 
-def with_outputs(connection: Connection, tenant: str, problems: Iterable[Any]) -> list[Any]:
+def with_outputs(
+    connection: Connection, tenant: str, problems: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Put stored outputs back in place of their digests."""
-    problems = list(problems)
-    digests = {each[_FIELD] for each in problems if _has_digest(each)}
+    digests = {each["output"] for each in problems if each.get("output")}
     columns = attempt_output.c
     texts: dict[str, str] = {}
     for some in portions(sorted(digests)):
-        mine = (columns.tenant == tenant, columns.digest.in_(some))
-        query = sa.select(columns.digest, columns.text).where(*mine)
-        texts.update((row.digest, row.text) for row in connection.execute(query))
+        query = sa.select(columns.digest, columns.text).where(columns.tenant == tenant)
+        rows = connection.execute(query.where(columns.digest.in_(some)))
+        texts.update((row.digest, row.text) for row in rows)
     return [
-        {**each, _FIELD: texts.get(each[_FIELD], each[_FIELD])} if _has_digest(each) else each
+        each | {"output": texts.get(each["output"], each["output"])} if each.get("output") else each
         for each in problems
     ]
-
-
-def _has_digest(problem: Any) -> bool:
-    output = problem.get(_FIELD) if isinstance(problem, dict) else None
-    return isinstance(output, str) and output.startswith(_DIGEST) and len(output) == _DIGEST_CHARS
 
 
 def _aged(scope: RetentionScope) -> sa.ColumnElement[bool]:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import BEGINNING, Deed, Flaw, Head
-from penstock.backends.database.engine import Database, clock_us
+from penstock.backends.database.engine import Database, clock_us, put_rows
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.attempts import RecordedAttempt, result_values
 from penstock.registry.checkpoints.checkpoint import (
@@ -310,10 +310,8 @@ def approve(
     with database.write() as connection:
         name = find_in(connection, tenant, checkpoint).name
         place = {"tenant": tenant, "channel": channel, "checkpoint": name, "actor": actor}
-        own = sa.and_(*(approval.c[column] == value for column, value in place.items()))
         given = GivenApproval(actor, reason, clock_us(connection))
-        connection.execute(sa.delete(approval).where(own))
-        connection.execute(sa.insert(approval).values(**place, reason=reason, at=given.at))
+        put_rows(connection, approval, [place | {"reason": reason, "at": given.at}])
         by = {"tenant": tenant, "actor": actor, "subject": name}
         append(connection, Deed(**by, action="approve", facts={"channel": channel}))
     return given
