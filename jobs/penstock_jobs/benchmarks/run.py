@@ -361,8 +361,8 @@ class UntilDecided:
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        planned = [PlannedAttempt(*place) for place in designs.next_attempts(self.design, known)]
-        look, looks = designs.look_progress(self.design, known).look, len(self.design.looks)
+        progress, looks = designs.look_progress(self.design, known), len(self.design.looks)
+        look, planned = progress.look, [PlannedAttempt(*place) for place in progress.missing]
         stopped: Stop = None
         verdict: Verdict | None = None
         if look:

@@ -22,9 +22,9 @@ from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpAnswer, HttpClient
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
-from penstock.core.files import SHARED_MODE, make_directory, relative_name
+from penstock.core.files import SHARED_MODE, make_directory, relative_name, sha256_digest
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
-from penstock.registry.checkpoints.checkpoint import Form, StateRefused, check_digest
+from penstock.registry.checkpoints.checkpoint import Form, StateRefused
 from penstock.registry.checkpoints.digests import check_uri, is_path, path_of
 from penstock.registry.checkpoints.registration import withdraw
 from penstock.registry.checkpoints.tables import checkpoint
@@ -92,7 +92,7 @@ def read_answer(content: bytes, source: object) -> TrainedCheckpoint:
     try:
         answer = msgspec.json.decode(content, type=TrainedCheckpoint)
         check_uri(answer.uri)
-        digest = check_digest(answer.digest)
+        digest = sha256_digest(answer.digest.lower())
     except (UnicodeDecodeError, msgspec.DecodeError, InvalidInput) as error:
         raise _unfit_answer(source, str(error).rstrip(".")) from error
     return msgspec.structs.replace(answer, digest=digest)

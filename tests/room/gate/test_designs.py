@@ -22,7 +22,6 @@ from penstock.registry.gate.designs import (
     look_levels,
     look_progress,
     make_design,
-    next_attempts,
 )
 from tests.support.gate_cases import TASKS, even, judged, side
 
@@ -73,7 +72,7 @@ def test_cut_off_anywhere_it_goes_on_as_it_would_have(done: int, random: object)
     found = plan()
     known: list[Attempt] = []
     while len(known) < done:
-        wanted = next_attempts(found, known)
+        wanted = look_progress(found, known).missing
         random.shuffle(wanted)  # type: ignore[attr-defined]
         known += made(wanted[: done - len(known)])
     seen = look_progress(found, known)
@@ -87,21 +86,21 @@ def test_cut_off_anywhere_it_goes_on_as_it_would_have(done: int, random: object)
 
 def test_an_error_is_no_attempt() -> None:
     found = plan()
-    first = next_attempts(found, [])
+    first = look_progress(found, []).missing
     known = made(first[1:]) + made(first[:1], "the sandbox broke")
     assert look_progress(found, known).look == 0
-    assert next_attempts(found, known) == [(first[0][0], 1)]
+    assert look_progress(found, known).missing == [(first[0][0], 1)]
     known += made([(first[0][0], 1)])
     assert look_progress(found, known).look == 1
     assert look_progress(found, known).numbers[first[0][0]] == [1]
     broken = made(first[1:]) + made([(first[0][0], at) for at in range(4)], "broken")
     assert look_progress(found, broken).look == 1  # it is given up, and the others go on
-    assert first[0][0] not in {task for task, _ in next_attempts(found, broken)}
+    assert first[0][0] not in {task for task, _ in look_progress(found, broken).missing}
 
 
 def test_what_the_plan_did_not_foresee_does_not_count() -> None:
     found = plan()
-    wanted = next_attempts(found, [])
+    wanted = look_progress(found, []).missing
     more = made([*wanted, ("t-0", 1), ("t-0", 30), ("other", 0)]) + made([("t-1", 2)], "broken")
     kept = [RecordedAttempt(one, "run", 1) for one in more]
     look, counted = count_attempts(found, kept)

@@ -82,7 +82,7 @@ def recipes_of(tree: Sequence[File]) -> Recipes:
         setup += [_ITSELF.sub(r"\1 -e \2", _SUDO.sub(r"\1", script)) for script in job.setup]
         if "tox" not in job.command and "nox" not in job.command:
             recipes.tests = job.command
-        recipes.found.append(_recipe(job.source, recipes.tests, (*setup, _WITH_PYTEST)))
+        recipes.found.append(recipe_of(job.source, recipes.tests, (*setup, _WITH_PYTEST)))
     if "Dockerfile" in files:
         try:
             recipes.found.append(_of_dockerfile(text_of(files["Dockerfile"]), tests))
@@ -93,10 +93,6 @@ def recipes_of(tree: Sequence[File]) -> Recipes:
     return recipes
 
 
-def agent_recipe(tests: str, commands: Sequence[str]) -> Recipe:
-    return _recipe("the agent", tests, commands)
-
-
 def _tests_of(files: Mapping[str, File]) -> str:
     """The usual command for the language of a tree."""
     if "package.json" in files and not any(path.endswith(".py") for path in files):
@@ -104,7 +100,7 @@ def _tests_of(files: Mapping[str, File]) -> str:
     return next((command for name, command in _TESTS.items() if name in files), _PYTEST)
 
 
-def _recipe(
+def recipe_of(
     source: str,
     tests: str,
     setup: Sequence[str],
@@ -129,7 +125,7 @@ def _of_files(files: Mapping[str, File], tests: str) -> Iterator[Recipe]:
     def python(source: str, *setup: str, names: Sequence[str] = ()) -> Recipe:
         commands = _VENV, f"{_PIP} pytest", *setup, *away
         read = dict.fromkeys([*(names or [source]), "pyproject.toml"])
-        return _recipe(source, tests, commands, tuple(read))
+        return recipe_of(source, tests, commands, tuple(read))
 
     chosen = [f"--group {name}" for name in _GROUPS if name in groups]
     chosen += [f"--extra {name}" for name in _GROUPS if name in extras]
@@ -150,11 +146,11 @@ def _of_files(files: Mapping[str, File], tests: str) -> Iterator[Recipe]:
     yield python("pyproject.toml", needed)
     extra = next((f"[{each}]" for each in _GROUPS if each in extras), "")
     for source in ("pyproject.toml", "setup.py"):
-        yield _recipe(source, tests, (_VENV, needed, f"{_PIP} -e '.{extra}'"))
+        yield recipe_of(source, tests, (_VENV, needed, f"{_PIP} -e '.{extra}'"))
     node, go = ("package.json", "package-lock.json"), ("go.mod", "go.sum")
-    yield _recipe(node[1], tests, [_NODE], node)
-    yield _recipe(go[0], tests, ["go mod download"], go, (f"GOMODCACHE={_PLACE}/go",))
-    yield _recipe(
+    yield recipe_of(node[1], tests, [_NODE], node)
+    yield recipe_of(go[0], tests, ["go mod download"], go, (f"GOMODCACHE={_PLACE}/go",))
+    yield recipe_of(
         "Cargo.lock", tests, ["cargo fetch --locked"], variables=(f"CARGO_HOME={_PLACE}/cargo",)
     )
 
@@ -186,7 +182,7 @@ def _of_dockerfile(text: str, tests: str) -> Recipe:
     given = {"SETUPTOOLS_SCM_PRETEND_VERSION": "1"} | variables | build.variables
     setup = (*commands, *build.commands, _WITH_PYTEST, *link)
     told = tuple(f"{name}={value}" for name, value in given.items())
-    return _recipe("Dockerfile", tests, setup, variables=told)
+    return recipe_of("Dockerfile", tests, setup, variables=told)
 
 
 # Jobs of CI files, and commands of tests

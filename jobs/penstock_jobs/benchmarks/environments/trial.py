@@ -21,7 +21,7 @@ from penstock_jobs.benchmarks.environments.environment import (
 from penstock_jobs.benchmarks.environments.recipes import (
     COMMANDS_MAX,
     Recipe,
-    agent_recipe,
+    recipe_of,
     recipes_of,
 )
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed
@@ -145,7 +145,7 @@ def _asked(trials: Trials, tests: str, tree: Sequence[File], tried: Sequence[str
     if outcome.result.score != 1 or not 0 < len(commands) <= COMMANDS_MAX:
         why = outcome.result.error or f"{len(commands)} commands, and not 1 to {COMMANDS_MAX}"
         raise EnvironmentFailed(why=why)
-    return agent_recipe(tests, commands)
+    return recipe_of("the agent", tests, commands)
 
 
 def _task(check: Sequence[str], prompt: str = "") -> BenchmarkTask:

@@ -3,7 +3,7 @@
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -96,10 +96,6 @@ def try_decode(path: Path, kind: type[T]) -> T | None:
         return decode(read(path, _LOOK_BYTES_MAX), kind)
     except Unfit:
         return None
-
-
-def any_fits(paths: Iterable[Path], kinds: Iterable[type[T]]) -> bool:
-    return any(try_decode(path, kind) for path in paths for kind in kinds)
 
 
 def seconds_between(start: object, end: object) -> float | None:

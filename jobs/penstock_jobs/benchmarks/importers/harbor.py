@@ -89,7 +89,8 @@ class _TrialConfig(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    return documents.any_fits(_files(path, _RESULT), _KINDS.values())
+    results = _files(path, _RESULT)
+    return any(documents.try_decode(file, kind) for file in results for kind in _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import inf
+from math import expm1, inf, log1p
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -113,7 +113,7 @@ def judge_metric(
     ratio = metric.scale.floor is not None
     question = sequential.ArmRequest(
         direction=requirement.direction,
-        margin=sequential.log_margin(requirement.margin) if ratio else requirement.margin,
+        margin=log1p(requirement.margin) if ratio else requirement.margin,
         alpha=requirement.alpha,
         breach_alpha=facts["breach_alpha"],
         bounds=measured.bounds or metric.scale.bounds,
@@ -129,7 +129,7 @@ def judge_metric(
     for name in ("difference", "lower", "upper"):
         if (change := getattr(comparison, name)) is not None:
             apart = float(min(max(change, least - greatest), greatest - least))
-            facts[name] = sequential.as_ratio(change) if ratio else apart
+            facts[name] = expm1(change) if ratio else apart
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     facts |= {"means": measured.means, "sessions": measured.scored, "users": comparison.clusters}
     facts |= {"pending": measured.pending, "unknown": measured.unknown}

@@ -4,6 +4,7 @@ saw stands beside what users met."""
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
+from math import expm1
 from typing import Annotated, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from penstock.registry.channels.endpoints import ChannelName
 from penstock.registry.channels.history import channel_changes
 from penstock.registry.gate import tables
 from penstock.registry.gate.policy import LESS_IS_BETTER, LiveRequirement
-from penstock.registry.gate.sequential import Arm, ArmRequest, as_ratio, compare_arms
+from penstock.registry.gate.sequential import Arm, ArmRequest, compare_arms
 from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary.live_metrics import Metric, find_metric, measure, read_traffic
 from penstock_jobs.loop.canary.look import situation_of
@@ -166,7 +167,7 @@ def with_traffic(
             middle, reach = -found.difference if less else found.difference, REACH
             ends = (middle + side * reach * found.standard_error for side in (0, -1, 1))
             ratio = metric.scale.floor is not None
-            online[metric.name] = Estimate(*(as_ratio(end) if ratio else end for end in ends))
+            online[metric.name] = Estimate(*(expm1(end) if ratio else end for end in ends))
         pair = replace(pair, kind=trial.kind, sessions=traffic.sessions(), online=online)
         if online:
             break

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.files import DIGEST_PREFIX, sha256_digest
+from penstock.core.files import DIGEST_PREFIX
 from penstock.core.notebook import NotebookRecord
 
 Form = Literal["whole", "delta"]
@@ -110,12 +110,6 @@ def check_reason(text: str) -> str:
         return reason
     why = "it is empty; give one with --reason, it is kept with the change"
     raise InvalidInput(what="The reason", why=why)
-
-
-def check_digest(digest: str) -> str:
-    """Check `sha256:` and 64 hexadecimal digits; returns them in lower case. Raises
-    InvalidInput."""
-    return sha256_digest(digest.lower())
 
 
 class CheckpointUnknown(PenstockError, exit_status=2, http_status=404):

@@ -13,7 +13,7 @@ from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
-from penstock.core.files import DIGEST_PREFIX
+from penstock.core.files import DIGEST_PREFIX, sha256_digest
 from penstock.core.settings import Settings
 from penstock.registry.checkpoints import digests
 from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
@@ -27,7 +27,6 @@ from penstock.registry.checkpoints.checkpoint import (
     LineageBroken,
     State,
     StateRefused,
-    check_digest,
     check_edge,
     check_name,
     check_reason,
@@ -75,7 +74,7 @@ def register(
     candidate = Checkpoint(
         tenant=tenant,
         name=name,
-        digest=check_digest(digest),
+        digest=sha256_digest(digest.lower()),
         uri=uri,
         form=form,
         parent=parent,

@@ -13,13 +13,14 @@ from penstock.backends.database.engine import Database, insert_of, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
 from penstock.core.errors import PenstockError
+from penstock.core.files import sha256_digest
 from penstock.core.metrics import Metrics
 from penstock.core.room import Endpoints
 from penstock.core.settings import Settings
 from penstock.lake.lake import Lake
 from penstock.registry.channels.channel import channel_state_in
 from penstock.registry.channels.tables import replica
-from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
+from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, check_name
 from penstock.registry.fleet.fleet_status import (
     STATES,
     PartName,
@@ -95,7 +96,7 @@ def record_report(
     for name in filter(None, (report.wanted, report.loaded)):
         check_name("The name of a checkpoint", name)
     if report.digest is not None:
-        check_digest(report.digest)
+        sha256_digest(report.digest.lower())
     channel, key = report.name, (tenant, report.name)
     same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
     with database.write() as connection:

@@ -107,7 +107,8 @@ def _noise(scores: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class LookProgress:
-    """The last complete look (0: none yet), its attempts by task, and what the next look needs."""
+    """The last complete look (0: none yet), its attempts by task, and what the next look needs, by
+    number and task."""
 
     look: int
     numbers: Mapping[str, Sequence[int]]
@@ -131,7 +132,7 @@ def look_progress(design: Design, attempts: Iterable[Attempt]) -> LookProgress:
             if number not in scored[task]
         ]
         if missing:
-            return LookProgress(look - 1, complete, missing)
+            return LookProgress(look - 1, complete, sorted(missing, key=itemgetter(1, 0)))
         complete = numbers
     return LookProgress(len(design.looks), complete, [])
 
@@ -141,11 +142,6 @@ def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
     failed = sorted(number for number, is_scored in scored.items() if not is_scored)
     span = range(min([count + len(failed), *failed[_ERRORS_MOST:]]))
     return [number for number in span if number not in failed][:count]
-
-
-def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
-    """The attempts up to the next look, by number and task. Empty after the last look."""
-    return sorted(look_progress(design, attempts).missing, key=itemgetter(1, 0))
 
 
 def count_attempts(

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import exp, log, log1p
+from math import exp, log
 from typing import Any, Literal
 
 import numpy as np
@@ -75,16 +75,6 @@ class ArmComparison:
 def on_log_scale(value: float, floor: float = 1.0) -> float:
     """The logarithm of a value, for heavy-tailed metrics. The floor excludes zeros."""
     return log(max(value, floor))
-
-
-def log_margin(ratio: float) -> float:
-    """The margin between logarithms. With 0.1 the geometric mean may be 10 % worse."""
-    return log1p(ratio)
-
-
-def as_ratio(difference: float) -> float:
-    """Convert a difference of logarithms to a change: 0.1 is 10 % more."""
-    return exp(difference) - 1
 
 
 def compare_arms(cells: Iterable[UserResult], request: ArmRequest) -> ArmComparison:
