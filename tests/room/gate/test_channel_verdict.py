@@ -17,6 +17,8 @@ from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_ru
 from penstock.registry.gate.tables import live_look
 from penstock.registry.gate.verdict import Verdict
 from penstock.shards.tables import shard, shard_mark
+from penstock_jobs.benchmarks.mine.proposals import mined_task
+from penstock_jobs.benchmarks.summary import results_of
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 
 POLICY = """
@@ -115,6 +117,13 @@ def test_a_verdict_names_what_was_learned_of_a_suite(database: Database) -> None
     score(database, "two")
     notes = asked(database, "two").document["notes"]
     assert "core: two learned from sessions that tasks were made from: s-2." in notes
+    place = AttemptScope(TENANT, "core", "v1", "two")
+    assert results_of(database, place).seen == {"s-2": None}
+    texts = {"task": "core-1", "state": "taken", "why": "", "session_id": "s-2", "prompt": "p"}
+    about = {"tenant": TENANT, "suite": "core", "facts": "{}"}
+    with database.write() as connection:
+        connection.execute(sa.insert(mined_task).values(changed_at=1, **texts, **about))
+    assert results_of(database, place).seen == {"s-2": "core-1"}
 
 
 def test_a_candidate_has_to_be_scored_at_the_version_that_counts(database: Database) -> None:

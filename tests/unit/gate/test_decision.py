@@ -225,6 +225,10 @@ def test_a_minimum_has_to_be_shown_not_met_by_luck() -> None:
     assert judged(mixed(lost=2), None, MINIMUM).outcome == "PASS"
     assert judged(mixed(lost=8), None, MINIMUM).outcome == "INCONCLUSIVE"
     assert judged(mixed(lost=30), None, MINIMUM).outcome == "FAIL"
+    part = judged(mixed(lost=2), mixed(lost=8), MINIMUM).document["requirements"][0]
+    assert part["margin"] is None
+    assert part["difference"] == pytest.approx(0.06)
+    assert part["lower"] < part["difference"] < part["upper"]
 
 
 def test_a_first_checkpoint_needs_no_incumbent_but_a_minimum() -> None:

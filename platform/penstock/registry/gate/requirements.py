@@ -67,13 +67,10 @@ def _findings(
         facts["difference"] = better * (mean - before)
     if alpha <= 0:
         return []
-    findings = []
-    if (limited := _against_limit(required, amounts, candidate, alpha, facts)) is not None:
-        findings.append(limited)
+    findings = [_against_limit(required, amounts, candidate, alpha, facts)]
     if theirs is not None:
-        compared = _against_incumbent(required, amounts, (candidate, theirs), alpha, facts)
-        findings += [compared] if required.margin is not None else []
-    return findings
+        findings.append(_against_incumbent(required, amounts, (candidate, theirs), alpha, facts))
+    return [finding for finding in findings if finding is not None]
 
 
 def _against_limit(
@@ -117,7 +114,8 @@ def _against_incumbent(
     sides: tuple[Ranges, Ranges],
     alpha: float,
     facts: dict[str, Any],
-) -> Finding:
+) -> Finding | None:
+    """Compare the difference with the margin. Without one the interval is for the reader."""
     margin, (ours, theirs) = required.margin or 0.0, sides
     least, most = ((ours.means[end] + theirs.means[end]) / 2 for end in (0, 1))
     compared = compare_values(
@@ -129,8 +127,9 @@ def _against_incumbent(
         scale=_scales(required, least, most),
     )
     told = {name: finite(value) for name, value in asdict(compared).items()}
-    if required.margin is None:  # nothing is asked, and the interval is for the reader
-        told = {name: told[name] for name in ("lower", "upper", "standard_error")}
+    if required.margin is None:
+        facts |= {name: told[name] for name in ("lower", "upper", "standard_error")}
+        return None
     facts |= told
     allowed = f"at most {margin:g} is allowed"
     if compared.lower >= -margin:
