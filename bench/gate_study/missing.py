@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from bench.gate_study.scores import CHANGES, SUITES, Case, Values, sides
 from penstock.backends.terminal.output import say, show_table
-from penstock.registry.gate.statistics import Ranges, chance, estimate_chances
+from penstock.registry.gate.statistics import Ranges, chance
 
 ALPHA = 0.05
 #: Standard errors that a rate may lie above alpha.
@@ -105,8 +105,8 @@ def _counts(random: Generator, drawn: tuple[Values, Values], gaps: Gaps, margin:
     counts = np.zeros(2)
     for at in np.flatnonzero(passed | failed):
         ranges = Ranges(low[at], high[at], seen[at])
-        p, p_worse = estimate_chances(ranges, limit=-margin)
-        counts += np.array([p <= ALPHA, p_worse <= ALPHA])
+        chances = chance(ranges, -1.0, -margin), chance(-ranges, -1.0, margin)
+        counts += np.array(chances) <= ALPHA
     return counts
 
 

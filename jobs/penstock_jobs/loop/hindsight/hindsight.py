@@ -42,7 +42,7 @@ from penstock_jobs.rewards.due_sessions import known_definitions
 @dataclass(frozen=True)
 class OfflineGain:
     gain: Estimate
-    #: The margin that the policy allowed; None for a guard.
+    #: The margin that the policy allowed, if it is about one.
     margin: float | None = None
 
 
@@ -195,7 +195,7 @@ class HindsightRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricForesight:
-    """A metric of a suite beside an online one. Guards have no `margins`."""
+    """A metric of a suite beside an online one. Without a margin in a policy `margins` is empty."""
 
     offline: str
     online: str

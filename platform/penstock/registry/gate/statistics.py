@@ -209,20 +209,16 @@ def estimate(
     return Estimate(**facts, p=p, p_worse=p_worse)
 
 
-def estimate_chances(differences: Ranges, *, limit: float) -> tuple[float, float]:
-    """The chances of such a good and such a bad mean difference of scores, without bounds."""
-    sample, turned = _sample_of(differences, -1.0, None), _sample_of(-differences, -1.0, None)
-    return float(_chance(sample, limit).max()), float(_chance(turned, -limit).max())
-
-
 def lower_bound(values: Values | Ranges, worst: float, alpha: float) -> float:
     """A bound that the mean lies below in at most alpha of all cases."""
     ranges = values if isinstance(values, Ranges) else Ranges.of(values)
     return _lower(_sample_of(ranges, worst, None), alpha)
 
 
-def chance(values: Values, worst: float, limit: float) -> Any:
+def chance(values: Values | Ranges, worst: float, limit: float) -> Any:
     """The chance of such a high mean if the truth is at most `limit`. Works along the last axis."""
+    if isinstance(values, Ranges):
+        return float(_chance(_sample_of(values, worst, None), limit).max())
     chances = _chance(_Sample.of(np.atleast_2d(values), worst), limit)
     return chances if values.ndim > 1 else chances[0]
 
