@@ -28,7 +28,7 @@ test: .venv/ready ## the tests, in random order
 
 .PHONY: test-system
 test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), sandboxes, outages, kills, whole loops
-	$(BIN)/pytest -m system $(ARGS)
+	$(BIN)/pytest -m "system and not smoke" $(ARGS)
 
 .PHONY: test-study
 test-study: .venv/ready ## soaks, hundreds of kills, statistics: an hour or more
@@ -81,7 +81,7 @@ soak-hostile: .venv/ready ## two hostile tenants beside an honest one (SECONDS=6
 lint: .venv/ready ## style, format, types, layers, the English of docstrings, and what it all weighs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers=auto
 	$(BIN)/lint-imports
 	$(BIN)/python -m bench.wording
 	$(BIN)/python -m bench.weight

@@ -31,7 +31,8 @@ _CPU_MINUTES_GOAL = 9
 #: the system, in whichever folder its suite is.
 _CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3", "s3_process"}
 #: The runs of `make test` and `make test-system`, with the folders that they leave out.
-_WHOLE_RUNS = {"unit or room or smoke": ["study"], "system": ["study", "unit"]}
+_TEST, _TEST_SYSTEM = "unit or room or smoke", "system and not smoke"
+_LEFT_OUT = {_TEST: ["study"], _TEST_SYSTEM: ["study", "unit"]}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -62,13 +63,13 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Without files to be named, no files are imported whose tests would all be left out."""
-    if config.option.markexpr not in _WHOLE_RUNS or _files_are_named(config):
+    run = config.option.markexpr
+    if run not in _LEFT_OUT or _files_are_named(config):
         return None
     kind, *below = collection_path.relative_to(_TESTS).parts or [""]
-    if kind in _WHOLE_RUNS[config.option.markexpr]:
+    if kind in _LEFT_OUT[run]:
         return True
-    smoke = "smoke" in config.option.markexpr
-    if smoke and kind == "system" and below and collection_path.name.startswith("test_"):
+    if run == _TEST and kind == "system" and below and collection_path.name.startswith("test_"):
         return b"mark.smoke" not in collection_path.read_bytes() or None
     return None
 
@@ -86,7 +87,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if spread and not hasattr(config, "workerinput"):
         both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         minutes = sum(sum(resource.getrusage(who)[:2]) for who in both) / 60
-        goal = f", goal {_CPU_MINUTES_GOAL}" if "smoke" in config.option.markexpr else ""
+        goal = f", goal {_CPU_MINUTES_GOAL}" if config.option.markexpr == _TEST else ""
         sys.stdout.write(f"{minutes:.1f} CPU minutes{goal}\n")
 
 
@@ -104,8 +105,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if chosen or options.markexpr == "study":
         return 0
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    # One more than cores: tests wait for disks, and for the processes that they start.
-    return min(cores + 1, _PROCESSES_MAX)
+    # More than cores: tests wait for disks, and those of the system for leases and kills.
+    return min(cores + (2 if options.markexpr == _TEST_SYSTEM else 1), _PROCESSES_MAX)
 
 
 @pytest.hookimpl(trylast=True)
@@ -123,7 +124,7 @@ class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = nodeid.partition("::")[0]
-        smoke = "smoke" in self.config.option.markexpr and file.startswith("tests/system/")
+        smoke = self.config.option.markexpr == _TEST and file.startswith("tests/system/")
         return "tests/system" if smoke else file
 
 
