@@ -7,9 +7,7 @@ import json
 import os
 import pickle
 import platform
-import resource
 import select
-import signal
 import socket
 import sys
 import time
@@ -23,7 +21,7 @@ from penstock.backends.execution.confinement import (
     die_with_parent,
     filter_calls,
     filter_program,
-    lower_limits,
+    limit_use,
 )
 from penstock.backends.execution.guarded_process import Channel
 from penstock_jobs.benchmarks.sandbox import root_folder as kernel
@@ -322,43 +320,3 @@ def call_filter(*, beside_others: bool, unix_sockets: bool = True) -> bytes | No
         return filter_program(rules, platform.machine()) if sys.platform == "linux" else None
     except KeyError:
         return None
-
-
-def limit_use(
-    *, memory_bytes: int, disk_bytes: int, seconds: float, processes: int | None = None
-) -> None:
-    """Limit this process and its children. `processes` counts all processes of its user."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores them
-    limits = {
-        # Only memory that a program may write to counts.
-        resource.RLIMIT_DATA: memory_bytes,
-        # For files outside the sandbox's disk, which is full before.
-        resource.RLIMIT_FSIZE: 2 * disk_bytes,
-        # Ends processes that outlive the sandbox's time, and none before.
-        resource.RLIMIT_CPU: int(seconds * (os.cpu_count() or 1)) + 1,
-        resource.RLIMIT_CORE: 0,
-    }
-    if processes is not None:
-        limits[resource.RLIMIT_NPROC] = processes
-    lower_limits(limits)
-
-
-def plain_command(command: Sequence[str], call_filter: bytes | None, **limits: float) -> list[str]:
-    """Make a command that limits itself with `limit_use`, then becomes the given command. The
-    environment cannot change that."""
-    start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as limits"
-    arguments = [json.dumps(sys.path), json.dumps(limits), (call_filter or b"").hex(), *command]
-    return [sys.executable, "-ISBc", f"{start}; limits.become_limited()", *arguments]
-
-
-def become_limited() -> NoReturn:
-    _, limits, call_filter, *command = sys.argv[1:]
-    try:
-        limit_use(**json.loads(limits))
-        if call_filter:
-            filter_calls(bytes.fromhex(call_filter))
-        os.execvp(command[0], command)
-    except OSError as error:
-        os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
-    os._exit(127)

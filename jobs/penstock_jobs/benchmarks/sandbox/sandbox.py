@@ -17,12 +17,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol, Self
 
+from penstock.backends.execution.confinement import plain_command
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
 from penstock_jobs.benchmarks.sandbox import network, process
 from penstock_jobs.benchmarks.sandbox.network import Relay
-from penstock_jobs.benchmarks.sandbox.process import call_filter, plain_command
+from penstock_jobs.benchmarks.sandbox.process import call_filter
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
 from penstock_jobs.benchmarks.sandbox.sandbox_files import (
     File,

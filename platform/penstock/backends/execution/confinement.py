@@ -2,6 +2,7 @@
 Unix, paths (Landlock) and system calls (seccomp) on Linux."""
 
 import ctypes
+import json
 import os
 import platform
 import resource
@@ -13,7 +14,7 @@ from contextlib import suppress
 from errno import ENOSYS, EPERM
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 #: Files that every process may read: the devices that hold nothing, and where time zones are.
 COMMON_FILES = ("/dev/null", "/dev/zero", "/dev/urandom", "/usr/share/zoneinfo")
@@ -36,6 +37,26 @@ def limit_resources(
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         values[resource.RLIMIT_AS] = pages * resource.getpagesize() + memory_bytes
     lower_limits(values)
+
+
+def limit_use(
+    *, memory_bytes: int, disk_bytes: int, seconds: float, processes: int | None = None
+) -> None:
+    """Limit this process and its children. `processes` counts all processes of its user."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them
+    limits = {
+        # Only memory that a program may write to counts.
+        resource.RLIMIT_DATA: memory_bytes,
+        # For files outside the sandbox's disk, which is full before.
+        resource.RLIMIT_FSIZE: 2 * disk_bytes,
+        # Ends processes that outlive the sandbox's time, and none before.
+        resource.RLIMIT_CPU: int(seconds * (os.cpu_count() or 1)) + 1,
+        resource.RLIMIT_CORE: 0,
+    }
+    if processes is not None:
+        limits[resource.RLIMIT_NPROC] = processes
+    lower_limits(limits)
 
 
 def lower_limits(values: Mapping[int, int]) -> None:
@@ -239,3 +260,26 @@ def _allow(ruleset: int, path: str, file_rights: int, folder_rights: int) -> Non
             libc().syscall(_ADD_RULE, ruleset, _BELOW_PATH, struct.pack("=Qi", rights, opened), 0)
         finally:
             os.close(opened)
+
+
+# A command that confines itself
+
+
+def plain_command(command: Sequence[str], call_filter: bytes | None, **limits: float) -> list[str]:
+    """Make a command that limits itself with `limit_use`, then becomes the given command. The
+    environment cannot change that."""
+    start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as limits"
+    arguments = [json.dumps(sys.path), json.dumps(limits), (call_filter or b"").hex(), *command]
+    return [sys.executable, "-ISBc", f"{start}; limits.become_limited()", *arguments]
+
+
+def become_limited() -> NoReturn:
+    _, limits, call_filter, *command = sys.argv[1:]
+    try:
+        limit_use(**json.loads(limits))
+        if call_filter:
+            filter_calls(bytes.fromhex(call_filter))
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
+    os._exit(127)
