@@ -199,15 +199,19 @@ const NO_SECRET_NAME =
 const NO_SECRET_BEFORE =
   /(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$/i;
 const EXPRESSION =
-  /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+|[A-Z][A-Z0-9_]*|[a-z_]+\d{0,2})$/;
-const JOINED_WORDS = /^(?:[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}|(?=[a-z]*[b-df-hj-np-tv-xz]{5})[a-z]{8,})$/;
+  /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+\d{0,2}|[A-Z]+\d{0,3}(?:_[A-Z0-9]+)+)$/;
+const PASSWORD_NAME = /^(?:[a-z]*pass(?:word|wd|phrase|code|wort)?|pwd|kennwort)s?\d?$/i;
 const PART_OF_PROGRAM =
   /:\/\/|^[([{]|[\w)\]][([{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|^(?:\/|\.\/|~\/|\$|--)/;
 const KINDS = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
 const LINE_CHARS_MAX = 160;
-const ASSIGNMENT_ALONE =
-  /^[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?["']?[A-Za-z0-9_.-]{1,80}["']?(?:=|:[ \t]+)$/;
-const VARIABLE = /(?:^|[ \t])[A-Z][A-Z0-9_]{2,60}=$/;
+const SECTION_CHARS_MAX = 1000;
+const NAME_OF_PROGRAM = /^(?:\w*(?:_|[a-z][A-Z])\w*|\w+:|\w+(?:\.|->|::|\?\.)[\w.]+[!;]?)$/;
+const BEFORE_LAST =
+  /^[ \t]{0,32}(?:[-+>|*][ \t]{1,4}|[+>])?(?:[A-Za-z]{1,20} ){0,5}["']?[A-Za-z0-9_.-]{1,80}["']?(?:=|:[ \t]+(?:[>|][+-]?\s+)?|(?<spaced>[ \t]+=[ \t]+))$/;
+const BEFORE_ARGUMENT = /(?:^|[\s"'?&;])[A-Za-z0-9_.-]{1,80}=$|>$/;
+const BEHIND_ARGUMENT = /^(?:[\s"'&]|<\/|\\n|$)/;
+const SECTION = /^\[[\w.: -]{1,60}\]\r?$/m;
 const EXAMPLE_JWT_PARTS = ["eyJzdWIiOiIxMjM0NTY3ODkwI", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"];
 const DIGIT = /^\p{Nd}$/u;
 const LETTER = /^\p{L}$/u;
@@ -217,6 +221,7 @@ const CHECKS: Record<string, (candidate: Candidate) => boolean> = {
   mixed: ({ value }) => looksRandom(value),
   token: isToken,
   password: isPassword,
+  said: isSaid,
   strong: isStrong,
   assigned: isAssigned,
   key_block: isKeyBlock,
@@ -240,15 +245,23 @@ function isToken({ value }: Candidate): boolean {
   return UUID.test(value) || looksRandom(value);
 }
 
-function isPassword({ value }: Candidate): boolean {
+function isPassword({ value, name }: Candidate): boolean {
   const plain = value.toLowerCase().replace(/^[!?.]+|[!?.]+$/g, "");
-  if (COMMON_PASSWORDS.has(plain) || /^(?:\/|\.\/|~\/|\$)/.test(value)) return false;
-  if (value.includes("(") && value.includes(")") && /[A-Za-z_.]\([^)]*\)?/.test(value)) return false;
-  if (DIGEST_NAME.test(value)) return false;
+  if (COMMON_PASSWORDS.has(plain) || /^(?:\.?\/|~\/|\$[A-Za-z_({])/.test(value)) return false;
+  if (/[A-Za-z_.]\([^)]*\)/.test(value) || DIGEST_NAME.test(value)) return false;
+  if (new Set(value).size < 5) return false;
+  if (value.includes(" ") && name && (name !== name.toUpperCase() || !/[A-Z]/.test(name))) return false;
   if (WORDS_ONLY.test(value)) {
-    return JOINED_WORDS.test(value) && new Set(value).size >= 5 && !ABOUT_PASSWORDS.test(value);
+    if (name && !PASSWORD_NAME.test(name)) return false;
+    return !ABOUT_PASSWORDS.test(value.toLowerCase()) && !/[_./]/.test(value.slice(0, -1));
   }
-  return KINDS.filter((kind) => kind.test(value)).length >= 2 && new Set(value).size >= 5;
+  return KINDS.filter((kind) => kind.test(value)).length >= 2;
+}
+
+function isSaid({ text, start, value }: Candidate): boolean {
+  if (/\p{Nd}/u.test(value)) return /\p{L}/u.test(value);
+  const end = text.indexOf(value, start) + value.length;
+  return value.includes("-") && (end === text.length || text[end] === "\n");
 }
 
 function isStrong(candidate: Candidate): boolean {
@@ -262,22 +275,23 @@ function isStrong(candidate: Candidate): boolean {
 function isAssigned({ text, start, value, name, isBare }: Candidate): boolean {
   if (NO_SECRET_NAME.test(name)) return false;
   if (name && NO_SECRET_BEFORE.test(text.slice(Math.max(0, start - 16), start))) return false;
-  if (!isBare) return true;
-  if (JOINED_WORDS.test(value) && isAloneInLine(text, text.indexOf(value, start + name.length), value)) {
-    return true;
-  }
+  if (!isBare || !name) return true;
+  if (isLiteral(text, start, text.indexOf(value, start + name.length), value)) return true;
   // Without quotes it is one in a configuration, and an expression in a program.
   if (EXPRESSION.test(value.replace(/\.+$/, ""))) return false;
   return /\p{Nd}/u.test(value) && /\p{L}/u.test(value);
 }
 
-function isAloneInLine(text: string, start: number, value: string): boolean {
-  const lineStart = start > 0 ? text.lastIndexOf("\n", start - 1) + 1 : 0;
-  const before = text.slice(Math.max(lineStart, start - LINE_CHARS_MAX), start);
-  if (VARIABLE.test(before)) return true;
-  const end = start + value.length;
-  const after = (text.slice(end, end + LINE_CHARS_MAX).split("\n")[0] ?? "").trim();
-  return ASSIGNMENT_ALONE.test(before) && (after === "" || after.startsWith("#"));
+function isLiteral(text: string, begin: number, start: number, value: string): boolean {
+  if (NAME_OF_PROGRAM.test(value)) return false;
+  const lineStart = begin > 0 ? text.lastIndexOf("\n", begin - 1) + 1 : 0;
+  const before = text.slice(Math.max(lineStart, begin - LINE_CHARS_MAX), start);
+  const behind = text.slice(start + value.length, start + value.length + LINE_CHARS_MAX);
+  if (BEHIND_ARGUMENT.test(behind) && BEFORE_ARGUMENT.test(before)) return true;
+  const after = (behind.split("\n")[0] ?? "").trim();
+  const last = after === "" || after.startsWith("#") ? BEFORE_LAST.exec(before) : null;
+  if (last?.groups?.["spaced"] === undefined) return last !== null;
+  return SECTION.test(text.slice(Math.max(0, begin - SECTION_CHARS_MAX), begin));
 }
 
 function isKeyBlock({ value }: Candidate): boolean {

@@ -30,9 +30,9 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "slack_token",
-    pattern: new RegExp("(?<![A-Za-z0-9])(?:xox[abeposr]-[A-Za-z0-9-]{16,200}|xapp-[0-9]-[A-Za-z0-9-]{20,200}|(?<=hooks\\.slack\\.com/services/)T[A-Z0-9]{6,12}/B[A-Z0-9]{6,12}/[A-Za-z0-9]{18,32})", "gs"),
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:xox[abeposr]-[A-Za-z0-9-]{16,200}|xapp-[0-9]-[A-Za-z0-9-]{20,200}|(?<=/IncomingWebhook/)[0-9a-f]{32}|(?<=hooks\\.slack\\.com/services/)T[A-Z0-9]{6,12}/B[A-Z0-9]{6,12}/[A-Za-z0-9]{18,32})", "gs"),
     checks: ["no_example"],
-    needles: ["xox", "xapp-", "hooks.slack.com"],
+    needles: ["xox", "xapp-", "hooks.slack.com", "incomingwebhook"],
   },
   {
     type: "discord_token",
@@ -66,15 +66,15 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "message_service_key",
-    pattern: new RegExp("(?:(?<![A-Za-z0-9])|(?<=/bot))(?:SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?![A-Za-z0-9])", "gs"),
+    pattern: new RegExp("(?:(?<![A-Za-z0-9])|(?<=/bot))(?:SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33}|(?<=/bot)[0-9]{8,10}:[A-Za-z0-9_-]{35})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example"],
-    needles: ["sg.", "key-", "sk", "-us", ":aa"],
+    needles: ["sg.", "key-", "sk", "-us", ":aa", "/bot"],
   },
   {
     type: "platform_token",
-    pattern: new RegExp("(?<![A-Za-z0-9])(?:do[opr]_v1_[0-9a-f]{64}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{40}|dapi[0-9a-f]{32}|hvs\\.[A-Za-z0-9_-]{24,200}|dp\\.pt\\.[A-Za-z0-9]{40,44}|sbp_[0-9a-f]{40}|PMAK-[0-9a-f]{24}-[0-9a-f]{34}|sntrys_[A-Za-z0-9_=+/-]{40,300}|figd_[A-Za-z0-9_-]{38,44}|ATATT3[A-Za-z0-9_=-]{60,220}|ntn_[A-Za-z0-9]{40,50}|fm2_[A-Za-z0-9+/=]{60,1000}|AGE-SECRET-KEY-1[0-9A-Z]{58}|NRAK-[A-Z0-9]{27}|glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{40,400}|[A-Za-z0-9]{14}\\.atlasv1\\.[A-Za-z0-9_=-]{60,70}|pscale_(?:tkn|pw)_[A-Za-z0-9_.-]{32,64}|phx_[A-Za-z0-9]{40,60}|tskey-[a-z]{3,10}-[A-Za-z0-9]{10,24}-[A-Za-z0-9]{20,40})(?![A-Za-z0-9])", "gs"),
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:do[opr]_v1_[0-9a-f]{64}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{40}|dapi[0-9a-f]{32}|hvs\\.[A-Za-z0-9_-]{24,200}|dp\\.(?:pt|st|ct|sa)\\.(?:[a-z0-9_-]{1,40}\\.)?[A-Za-z0-9]{40,44}|sbp_[0-9a-f]{40}|PMAK-[0-9a-f]{24}-[0-9a-f]{34}|sntrys_[A-Za-z0-9_=+/-]{40,300}|figd_[A-Za-z0-9_-]{38,44}|ATATT3[A-Za-z0-9_=-]{60,220}|ntn_[A-Za-z0-9]{40,50}|fm2_[A-Za-z0-9+/=]{60,1000}|AGE-SECRET-KEY-1[0-9A-Z]{58}|NRAK-[A-Z0-9]{27}|glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{40,400}|[A-Za-z0-9]{14}\\.atlasv1\\.[A-Za-z0-9_=-]{60,70}|pscale_(?:tkn|pw)_[A-Za-z0-9_.-]{32,64}|phx_[A-Za-z0-9]{40,60}|tskey-[a-z]{3,10}-[A-Za-z0-9]{10,24}-[A-Za-z0-9]{20,40})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example"],
-    needles: ["dop_v1_", "doo_v1_", "dor_v1_", "shp", "lin_api_", "dapi", "hvs.", "dp.pt.", "sbp_", "pmak-", "sntrys_", "figd_", "atatt3", "ntn_", "fm2_", "age-secret-key-1", "nrak-", "glsa_", "glc_", ".atlasv1.", "pscale_", "phx_", "tskey-"],
+    needles: ["dop_v1_", "doo_v1_", "dor_v1_", "shp", "lin_api_", "dapi", "hvs.", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "sbp_", "pmak-", "sntrys_", "figd_", "atatt3", "ntn_", "fm2_", "age-secret-key-1", "nrak-", "glsa_", "glc_", ".atlasv1.", "pscale_", "phx_", "tskey-"],
   },
   {
     type: "azure_key",
@@ -102,7 +102,7 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("[A-Za-z][A-Za-z0-9+.-]{1,30}:\\\\?/\\\\?/[^\\s/:@\"'`\\\\<>]{0,64}:(?<value>[^\\s/@\"'`\\\\<>]{3,128})@[A-Za-z0-9_.\\[-]", "gs"),
+    pattern: new RegExp("[A-Za-z][A-Za-z0-9+.-]{1,30}:\\\\?/\\\\?/[^\\s/:@\"'`\\\\<>]{0,64}:(?<value>[^\\s/@\"'`\\\\<>]{3,128})@(?!sha\\d)[A-Za-z0-9_.\\[-]", "gs"),
     checks: ["no_example", "password"],
     needles: [":/", ":\\/"],
   },
@@ -138,33 +138,45 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>|(?<=[a-z0-9][_-])pass(?![a-z])|(?<![a-z_.-])[a-z]{0,8}pass(?==))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\s\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|$))", "gsi"),
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>|(?<=[a-z0-9][_-])pass(?![a-z])|(?<![a-z_.-])(?!by|com|sur)[a-z]{0,8}pass(?==))(?:[ \\t]{1,4}(?=[\"'])|[ ]?>(?=[^<>\\s]{6,160}</)|\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::[ ]?&?[A-Za-z][A-Za-z0-9_.<>]{0,24}[ ]?=|[|?]{1,2}=|:=|=>|=|:)(?!=)[ \\t]{0,8}(?:[>|][+-]?[ \\t]{0,4}\\r?\\n[ \\t]{1,16})?)(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\n\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?:\\{[A-Z0-9]{3,8}\\})?(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|</|$))", "gsi"),
     checks: ["no_example", "password", "assigned"],
     needles: ["pass", "pwd", "kennwort"],
   },
   {
     type: "token",
-    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%()\\[\\]|?,;-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
+    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::[ ]?&?[A-Za-z][A-Za-z0-9_.<>]{0,24}[ ]?=|[|?]{1,2}=|:=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%()\\[\\]|?,;-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
     checks: ["assigned", "no_example", "token"],
     needles: ["secret", "token", "key", "credential", "auth"],
   },
   {
     type: "token",
-    pattern: new RegExp("(?<name>(?:(?<![A-Za-z])(?:PAT|pat)|(?<=[a-z0-9])Pat|(?<![A-Za-z0-9_])(?!(?:[A-Z0-9]*_)?(?:PUBLIC|CACHE|PRIMARY|FOREIGN|SORT|PARTITION|HASH)_)[A-Z0-9]{2,16}(?:_[A-Z0-9]{1,16}){0,2}_(?:KEY|SK)))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom0>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom0>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom1>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gs"),
+    pattern: new RegExp("(?<name>(?:(?<![A-Za-z])(?:PAT|pat)|(?<=[a-z0-9])Pat|(?<![A-Za-z0-9_])(?!(?:[A-Z0-9]*_)?(?:PUBLIC|CACHE|PRIMARY|FOREIGN|SORT|PARTITION|HASH)_)[A-Z0-9]{2,16}(?:_[A-Z0-9]{1,16}){0,2}_(?:KEY|SK)))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::[ ]?&?[A-Za-z][A-Za-z0-9_.<>]{0,24}[ ]?=|[|?]{1,2}=|:=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom0>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom0>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom1>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gs"),
     checks: ["assigned", "no_example", "token"],
     needles: ["pat", "_key", "_sk"],
   },
   {
     type: "password",
-    pattern: new RegExp("(?:--[a-z-]{0,24}(?:password|passphrase|pass|token|api-key|secret|secret-key|access-key)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb|7za?)[ ](?:[^\\n]{0,200}?[ ])??-p[\"']?|(?:login|mongo(?:sh|dump|restore)?)[ ](?:[^\\n]{0,200}?[ ])??-p[ ][\"']?|redis-cli[ ](?:[^\\n]{0,200}?[ ])??-a[ ][\"']?|htpasswd[ ]-[a-zA-Z]{0,6}b[a-zA-Z]{0,6}[ ][^\\s]{1,80}[ ][^\\s]{1,64}[ ][\"']?|net use (?:[^\\s]{1,8} )?[^\\s]{4,120} (?!/)|ConvertTo-SecureString (?:-String )?[\"']|-pass(?:in|out)?[ ][\"']?pass:|-(?:[a-z]{1,8})?(?:store|key)pass[ ][\"']?|zip (?:[^\\n]{0,80}?[ ])??-P[ ][\"']?|-U[ ][\"']?[^\\s%\"']{1,64}%|echo (?:-n )?[\"']?(?:[a-z_][a-z0-9_-]{0,31}:)?(?=[^\\s\"'|]{6,200}[\"']? ?\\| ?(?:sudo )?(?:chpasswd|sudo -S|(?:docker|podman|helm|crane|oras|nerdctl|gh|az|vault) (?:registry |auth )?login)))(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
+    pattern: new RegExp("(?:--[a-z-]{0,24}(?:password|passphrase|pass|token|api-key|secret|secret-key|access-key)(?:[ ]|=)(?!id=)|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb|7za?)[ ](?:[^\\n]{0,200}?[ ])??-p|(?:login|mongo(?:sh|dump|restore)?)[ ](?:[^\\n]{0,200}?[ ])??-p[ ]|redis-cli[ ](?:[^\\n]{0,200}?[ ])??-a[ ]|(?<![A-Za-z])(?:ldap[a-z]{3,8}|sqlcmd|bcp|isql|zip)[ ](?:[^\\n]{0,200}?[ ])??-[wP][ ]|sqlplus (?:-[A-Za-z]{1,8} )?[\"']?[^\\s/\"']{1,64}/|htpasswd[ ]-[a-zA-Z]{0,6}b[a-zA-Z]{0,6}[ ][^\\s]{1,80}[ ][^\\s]{1,64}[ ]|net use (?:[^\\s]{1,8} )?[^\\s]{4,120} (?!/)|[ ]/user:[^\\s:@]{1,64}[ ]|ConvertTo-SecureString (?:-String )?|-pass(?:in|out)?[ ][\"']?pass:|::add-mask::|define\\(\\s?[\"'](?:AUTH|LOGGED_IN|NONCE|SECRET|ENCRYPTION)[A-Z_]{0,16}[\"'],\\s{0,16}(?=[\"'])|-(?:[a-z]{1,8})?(?:store|key)pass[ ]|-U[ ][\"']?[^\\s%\"']{1,64}%|echo (?:-n )?(?=[\"']?[^\\s\"'|]{6,200}[\"']? ?\\| ?(?:sudo )?(?:chpasswd|sudo -S|(?:docker|podman|helm|crane|oras|nerdctl|gh|az|vault) (?:registry |auth )?login))(?:[\"']?[a-z_][a-z0-9_-]{0,31}:)?|(?:Credentials?|Auth(?:entication)?|AuthenticationToken|mysqli|mysqli_connect|PDO|getConnection)\\((?:[\"'][^\"'\\n]{1,100}[\"'],\\s?){1,2}(?=[\"'])|(?<![A-Za-z0-9])AC[0-9a-f]{32}[\"'\\s,:]{1,4}(?=[0-9a-f]{32}(?![0-9a-f])))(?:[\"'](?<value>[^\"'\\\\\\n]{6,200})[\"']|[\"']?(?<bare>[^\\s\"'\\\\<>]{6,200}))", "gs"),
     checks: ["no_example", "password", "assigned"],
-    needles: ["--", "curl ", "sshpass", "mysql", "mariadb", "7z", "login", "mongo", "redis-cli", "htpasswd", "net use ", "securestring", "pass", "zip ", "-u ", "echo "],
+    needles: ["--", "curl ", "sshpass", "mysql", "mariadb", "7z", "login", "mongo", "redis-cli", "htpasswd", "net use ", "securestring", "pass", "ldap", "sqlcmd", "bcp ", "isql", "sqlplus", "zip ", "/user:", "-mask::", "define(", "-u ", "echo ", "redential", "auth", "pdo(", "getconnection", "ac"],
   },
   {
     type: "secret",
-    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|contrase(?:\u00f1|n)a|mot[ _]de[ _]passe|pwd|secret|token|(?:api|access|secret|encryption|signing|auth)[ _-]?key|requirepass|identified[ ]by)(?:[_.-][A-Za-z0-9_.-]{0,16}|s)?)(?:[\"'`]?[ \\t]{0,4}(?:\\([^()\\n]{1,24}\\)[ \\t]{0,2})?(?:is|was|ist|lautet|est|es|:|=):?[ \\t]{1,4}[\"'`\u00ab]?|[\"'`]?[ \\t]{0,8}\\|[ \\t]{0,8}[\"'`]?|[\"'],\\s{0,4}[\"']|[\"']?(?:\\s[a-z:]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}[ ]?>|[\"']\\s{1,4}(?:value|content)=[\"']|[\"']?[ \\t]{0,4}\\r?\\n[+>\\s-]{0,16}(?:value|default)[\"']?[ \\t]{0,4}[:=][ \\t]{1,4}[\"']?|[\"']\\s{0,4}\\{[^{}]{0,120}?default\\s{0,4}=\\s{0,4}[\"']|[ \\t]{1,8}[\"'`]?(?![A-Za-z0-9_]{1,40}[=:(\\[/]))(?<value>[^\\s\"'`<>|\\\\]{7,200}[^\\s\"'`<>|\\\\.,;:)\u00bb])", "gsi"),
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|contrase(?:\u00f1|n)a|mot[ _]de[ _]passe|pwd|secret|token|(?:api|access|secret|encryption|signing|auth)[ _-]?key|requirepass|identified[ ]by)(?:[_.-][A-Za-z0-9_.-]{0,16}|s)?)(?:[\"'`]?[ \\t]{0,4}(?:\\([^()\\n]{1,24}\\)[ \\t]{0,2})?(?:is|was|ist|lautet|est|es|:|=):?[ \\t]{1,4}[\"'`\u00ab]?|[\"'`]?[ \\t]{0,8}\\|[ \\t]{0,8}[\"'`]?|[\"'],\\s{0,4}(?:\\\\?[\"']){1,2}|[\"']?(?:\\s[a-z:]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}[ ]?>|[\"'](?:\\s[a-z:-]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}\\s{1,4}(?:value|content)=[\"']|[\"']?[ \\t]{0,4}\\r?\\n[+>\\s-]{0,16}(?:value|default)[\"']?[ \\t]{0,4}[:=][ \\t]{1,4}[\"']?|[\"']\\s{0,4}\\{[^{}]{0,120}?default\\s{0,4}=\\s{0,4}[\"']|[ \\t]{1,8}[\"'`]?(?![A-Za-z0-9_]{1,40}[=:(\\[/]))(?<value>[^\\s\"'`<>|\\\\]{7,200}[^\\s\"'`<>|\\\\.,;:)\u00bb])", "gsi"),
     checks: ["no_example", "strong", "assigned"],
     needles: ["pass", "kennwort", "contrase", "pwd", "secret", "token", "key", "identified by"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp("(?:(?:passwor[dt]|kennwort)(?=[^\\n:=\"'|]{0,40}(?:[ ](?:is|ist|lautet)|:)[ ][\"'`]?[^\\s]{5,39}\\d)|contrase[\u00f1n]a|mot[ ]de[ ]passe|senha|wachtwoord|has[l\u0142]o|heslo|salasana|l[o\u00f6]senord|adgangskode|parola|\u043f\u0430\u0440\u043e\u043b\u044c|\u5bc6[\u7801\u78bc]|\u30d1\u30b9\u30ef\u30fc\u30c9|\ube44\ubc00\ubc88\ud638)[^\\n:\uff1a=\"'|\u662f\u306f]{0,40}?(?:[ ]?[:\uff1a=]|[ ](?:is|ist|lautet|est|es|\u00e9|\u00e8|\u00e4r|er|on|to|to[ ]jest|\u044d\u0442\u043e)[ ]|[\u662f\u4e3a\u70ba\u306f])[ ]?[\"'`\u00ab\u201c\u300c]?(?<value>[^\\s\"'`<>|\\\\,\uff0c\u3002\u3001\uff1b;\u00bb\u201d\u300d()]{5,200}[^\\s\"'`<>|\\\\,\uff0c\u3002\u3001\uff1b;\u00bb\u201d\u300d().:!])", "gsi"),
+    checks: ["no_example", "password", "said"],
+    needles: ["passwor", "kennwort", "contrase", "mot de passe", "senha", "wachtwoord", "has\u0142o", "haslo", "heslo", "salasana", "senord", "adgangskode", "parola", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "\u5bc6\u78bc", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\ube44\ubc00\ubc88\ud638"],
+  },
+  {
+    type: "seed_phrase",
+    pattern: new RegExp("(?:(?:mnemonic|(?:seed|recovery)[ _-]?(?:phrase|words)?)[\"']?[ ]?(?:[:=]|is)[ ]?[\"'\\\\]{0,2})(?<value>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})(?![a-z ])", "gsi"),
+    checks: [],
+    needles: ["mnemonic", "seed", "recovery"],
   },
   {
     type: "password",
@@ -180,5 +192,5 @@ export const RULES: readonly Rule[] = [
   },
 ];
 
-export const COMMON_PASSWORDS = new Set(["123456", "12345678", "abc123", "admin", "admin123", "bar", "baz", "bool", "bytes", "changeme", "default", "development", "empty", "false", "foo", "guest", "guestguest", "hidden", "hunter2", "incorrect", "invalid", "letmein", "localhost", "minio", "minioadmin", "mongo", "mysql", "none", "null", "number", "optional", "pass", "pass123", "passw0rd", "password", "password1", "password123", "postgres", "production", "pw", "qux", "rabbitmq", "redis", "required", "root", "secret", "secret123", "staging", "str", "string", "test", "test123", "testing", "text", "true", "undefined", "user", "username", "wrong"]);
-export const ABOUT_PASSWORDS = new RegExp("account|admin|administrator|alphanumeric|application|argument|attribute|authent|authori|automatic|available|change|character|column|config|confirm|connection|credential|crypto|database|default|deprecated|description|development|disabled|enabled|encrypt|environ|example|field|forgot|function|generat|hash|implementation|incorrect|information|input|interactive|interface|kubernetes|label|length|login|manager|manda|mask|maximum|minimum|missing|necessary|nullable|number|option|parameter|pass|permission|placeholder|plaintext|please|policy|production|property|protect|provider|pwd|random|readonly|recommended|redact|requir|reset|secret|sensitive|string|supported|token|unchanged|undefined|unspecified|unsupported|user|valid|value|variable|vault|wrong");
+export const COMMON_PASSWORDS = new Set(["123456", "12345678", "abc123", "admin", "admin123", "always", "bar", "baz", "bool", "bytes", "changeme", "default", "development", "empty", "false", "foo", "guest", "guestguest", "hidden", "hunter2", "incorrect", "invalid", "latest", "letmein", "localhost", "minio", "minioadmin", "mongo", "mysql", "none", "null", "number", "optional", "pass", "pass123", "passw0rd", "password", "password1", "password123", "postgres", "production", "pw", "qux", "rabbitmq", "redis", "required", "root", "secret", "secret123", "staging", "str", "string", "test", "test123", "testing", "text", "tiger", "true", "undefined", "user", "username", "wrong"]);
+export const ABOUT_PASSWORDS = new RegExp("accept|account|adgangs|admin|administrator|alphanumeric|application|argon|argument|attribute|authent|authori|automatic|available|base64|bcrypt|blank|case-|change|character|column|config|confirm|connection|contrase|credential|crypto|database|default|denied|deprecated|description|development|disabled|enabled|encrypt|entered|environ|error|example|exist|expire|fail|field|forgot|function|generat|hash|heslo|ignore|implementation|incorrect|incorrect|information|input|interactive|interface|kennwort|kubernetes|label|length|login|manager|manda|mask|match|maximum|minimum|missing|necessary|nullable|number|option|parameter|params|parol|pass|payload|pbkdf|permission|placeholder|plain|plaintext|please|policy|production|prompt|property|protect|provided|provider|pwd|random|readonly|recommended|redact|request|requir|reset|response|rotat|salasana|scrypt|secret|senha|sensitive|sha\\d|stored|string|strong|supported|token|unchanged|undefined|unknown|unspecified|unsupported|user|valid|value|variable|vault|wachtwoord|weak|wrong");

@@ -127,31 +127,39 @@ _PART_OF_PROGRAM = re.compile(
 _KINDS = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
 _COMMON_PASSWORDS = frozenset(_KNOWN_VALUES["passwords"])
 _WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
+_PASSWORD_DISTINCT_MIN = 5
 
 
-#: A password of letters alone: words in a row, without a space or with dashes between.
-#: Five consonants in a row are no word.
-_JOINED_WORDS = re.compile(
-    r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}|(?=[a-z]*[^\W\d_aeiouyA-Z]{5})[a-z]{8,}"
-)
 #: Words in names, types and texts of programs that handle passwords.
 _ABOUT_PASSWORDS = re.compile("|".join(sorted(_KNOWN_VALUES["about_passwords"])))
+_OF_PROGRAM = re.compile(r"^(?:\.?/|~/|\$[A-Za-z_({])|[A-Za-z_.]\([^)]*\)")
+#: A name that says no more than that its value is a password.
+_PASSWORD_NAME = re.compile(r"(?i)(?:[a-z]*pass(?:word|wd|phrase|code|wort)?|pwd|kennwort)s?\d?")
 
 
 def is_password(candidate: Candidate) -> bool:
-    """Whether it is no password of examples and no plain words. Words that are joined as in a
-    passphrase count."""
-    value = candidate.value
-    if value.lower().strip("!?.") in _COMMON_PASSWORDS or value.startswith(("/", "./", "~/", "$")):
+    """Whether somebody may have chosen it: also words, but none of programs or about passwords."""
+    value, name = candidate.value, candidate.name
+    if value.lower().strip("!?.") in _COMMON_PASSWORDS or len(set(value)) < _PASSWORD_DISTINCT_MIN:
         return False
-    if "(" in value and ")" in value and re.search(r"[A-Za-z_.]\([^)]*\)?", value):
+    if _OF_PROGRAM.search(value) or _DIGEST_NAME.match(value):
         return False
-    if _DIGEST_NAME.match(value):
-        return False
+    if " " in value and name and not name.isupper():
+        return False  # a sentence, unless the environment has it
     if _WORDS_ONLY.fullmatch(value):
-        joined = _JOINED_WORDS.fullmatch(value) is not None and len(set(value)) >= 5
-        return joined and _ABOUT_PASSWORDS.search(value) is None
-    return sum(any(map(kind, value)) for kind in _KINDS) >= 2 and len(set(value)) >= 5
+        if name and not _PASSWORD_NAME.fullmatch(name):
+            return False
+        about = _ABOUT_PASSWORDS.search(value.lower())
+        return about is None and not any(char in "_./" for char in value[:-1])
+    return sum(any(map(kind, value)) for kind in _KINDS) >= 2
+
+
+def is_said(candidate: Candidate) -> bool:
+    """Whether a word in a sentence is none of a language: with a digit, or joined and the last."""
+    value = candidate.value
+    if any(map(str.isdigit, value)):
+        return any(map(str.isalpha, value))
+    return "-" in value and candidate.text[candidate.start + len(value) :][:1] in ("", "\n")
 
 
 _NO_SECRET_NAME = re.compile(
@@ -159,7 +167,7 @@ _NO_SECRET_NAME = re.compile(
 )
 _NO_SECRET_BEFORE = re.compile(rf"(?i)(?:{'|'.join(_KNOWN_VALUES['no_secret_before'])})[_-]?$")
 _EXPRESSION = re.compile(
-    r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+|[A-Z][A-Z0-9_]*|[a-z_]+\d{0,2}"
+    r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+\d{0,2}|[A-Z]+\d{0,3}(?:_[A-Z0-9]+)+"
 )
 _BEFORE_CHARS = 16
 
@@ -174,14 +182,13 @@ def is_assigned(candidate: Candidate) -> bool:
     name, match = candidate.name, candidate.match
     if names_no_secret(name):
         return False
-    if name:
-        before = candidate.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
-        if _NO_SECRET_BEFORE.search(before):
-            return False
-    if match.groupdict().get("bare") is None:
+    before = candidate.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
+    if name and _NO_SECRET_BEFORE.search(before):
+        return False
+    if not name or match.groupdict().get("bare") is None:
         return True
     value = candidate.value.rstrip(".")
-    if _JOINED_WORDS.fullmatch(value) and _is_alone_in_line(candidate):
+    if _is_literal(candidate):
         return True
     # Without quotes it is one in a configuration, and an expression in a program.
     if _EXPRESSION.fullmatch(value):
@@ -189,25 +196,35 @@ def is_assigned(candidate: Candidate) -> bool:
     return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
-_LINE_CHARS_MAX = 160
-#: The beginning of a line of a configuration or shell, up to the value.
-_ASSIGNMENT_ALONE = re.compile(
-    r"[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?"
-    r"[\"']?[A-Za-z0-9_.-]{1,80}[\"']?(?:=|:[ \t]+)"
+_LINE_CHARS_MAX, _SECTION_CHARS_MAX = 160, 1000
+#: A name of a program, not a word: with an underline, or with a capital letter inside.
+_NAME_OF_PROGRAM = re.compile(r"\w*(?:_|[a-z][A-Z])\w*|\w+:|\w+(?:\.|->|::|\?\.)[\w.]+[!;]?")
+#: What stands in a line before a value that ends it: of a configuration, of a shell, of a prompt.
+_BEFORE_LAST = re.compile(
+    r"[ \t]{0,32}(?:[-+>|*][ \t]{1,4}|[+>])?(?:[A-Za-z]{1,20} ){0,5}"
+    r"[\"']?[A-Za-z0-9_.-]{1,80}[\"']?(?:=|:[ \t]+(?:[>|][+-]?\s+)?|(?P<spaced>[ \t]+=[ \t]+))"
 )
-#: A variable in the environment of a command.
-_VARIABLE = re.compile(r"(?:^|[ \t])[A-Z][A-Z0-9_]{2,60}=$")
+#: An argument of a command or an address, a variable before a command, an element of XML.
+_BEFORE_ARGUMENT = re.compile(r"(?:^|[\s\"'?&;])[A-Za-z0-9_.-]{1,80}=$|>$")
+_BEHIND_ARGUMENT = re.compile(r"(?:[\s\"'&]|</|\\n|$)")
+_SECTION = re.compile(r"(?m)^\[[\w.: -]{1,60}\]\r?$")
 
 
-def _is_alone_in_line(candidate: Candidate) -> bool:
+def _is_literal(candidate: Candidate) -> bool:
+    """Whether a value without quotes is one by its place."""
     text, start = candidate.text, candidate.start
-    line_start = max(text.rfind("\n", 0, start) + 1, start - _LINE_CHARS_MAX)
-    before = text[line_start:start]
-    if _VARIABLE.search(before):
+    if _NAME_OF_PROGRAM.fullmatch(candidate.value):
+        return False
+    begin = candidate.match.start()
+    line_start = max(text.rfind("\n", 0, begin) + 1, begin - _LINE_CHARS_MAX)
+    before, end = text[line_start:start], start + len(candidate.value)
+    if _BEHIND_ARGUMENT.match(text, end) and _BEFORE_ARGUMENT.search(before):
         return True
-    end = start + len(candidate.value)
     after = text[end : end + _LINE_CHARS_MAX].partition("\n")[0].strip()
-    return _ASSIGNMENT_ALONE.fullmatch(before) is not None and (not after or after[0] == "#")
+    last = _BEFORE_LAST.fullmatch(before) if not after or after[0] == "#" else None
+    if last is None or not last["spaced"]:
+        return last is not None
+    return _SECTION.search(text, max(0, begin - _SECTION_CHARS_MAX), begin) is not None
 
 
 _BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]{24,}")
@@ -373,7 +390,7 @@ def is_mac(candidate: Candidate) -> bool:
 CHECKS: dict[str, Callable[[Candidate], bool]] = {
     check.__name__.removeprefix("is_"): check
     for check in (
-        is_no_example, is_mixed, is_token, is_password, is_strong, is_assigned, is_key_block,
-        is_jwt, is_email, is_phone, is_card, is_iban, is_ipv4, is_ipv6, is_mac,
+        is_no_example, is_mixed, is_token, is_password, is_said, is_strong, is_assigned,
+        is_key_block, is_jwt, is_email, is_phone, is_card, is_iban, is_ipv4, is_ipv6, is_mac,
     )
 }  # fmt: skip
