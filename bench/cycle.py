@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.figures import Figure, Goal
 from bench.ingest_run import NO_UPKEEP, PLAIN, admin_key, post_all, shares_of, wait_until_stored
-from bench.measure import cpu_seconds, usage_of
+from bench.measure import cpu_seconds, usage_of_all
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
 from penstock.backends.execution.calls import InlineExecutor
@@ -84,7 +84,7 @@ def _taken_in(data: Path, wanted: int) -> tuple[int, int, float]:
     key, sent, size = admin_key(data), 0, 0
     with quiet_server(data, settings=NO_UPKEEP) as server:
         server.key = key
-        before = usage_of(server.process.pid).cpu_s
+        before = usage_of_all(server.process.pid).cpu_s
         while sent < wanted:
             some = islice(sessions, _AT_ONCE if wanted - sent > _AT_ONCE * 20 else 20)
             lines = [line for session in some for _, _, line in session.lines]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.figures import Figure, at_most, show
 from bench.hostile_tenant import INGEST_KEY, READ_KEY
-from bench.measure import bytes_below, percentile, usage_of
+from bench.measure import bytes_below, percentile, usage_of_all
 from bench.servers import quiet_server
 from penstock.access.keys import create_key
 from penstock.backends.terminal.output import say
@@ -28,6 +28,7 @@ from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.simulator.demo.server import Server
+from tests.support.servers.parts import pids_of
 
 _MIB = 1024 * 1024
 _HONEST, _HOSTILE = "honest", ("hostile-0", "hostile-1")
@@ -159,7 +160,7 @@ class StatementMemory:
 
         def watch() -> None:
             while not done.wait(_MEMORY_SECONDS):
-                self.peak_bytes = max(self.peak_bytes, bytes_below(self.server.process.pid))
+                self.peak_bytes = max(self.peak_bytes, bytes_below(pids_of(self.server)["gateway"]))
 
         thread = threading.Thread(target=watch)
         thread.start()
@@ -201,7 +202,7 @@ def soak(data: Path, seconds: float) -> Iterator[Figure]:
                 statuses = [attacks.enter_context(_attack(server, each)) for each in keys]
                 time.sleep(seconds)
             ended_s = time.perf_counter()
-        usage = usage_of(server.process.pid)
+        usage = usage_of_all(server.process.pid)
         yield from _waits("alone", tenant, 0, begun_s, goals=False)
         yield from _waits("beside two hostile", tenant, begun_s, ended_s, goals=True)
         yield from _counts(server, tenant)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.measure import Usage, percentile, usage_of
+from bench.measure import Usage, percentile, usage_of_all
 from bench.servers import quiet_server
 from penstock.access.keys import create_key
 from penstock.core.settings import load_settings
@@ -90,7 +90,7 @@ def _ingest(
     with quiet_server(data, settings=settings) as server:
         server.key = key
         with _watching(server.process.pid) as resident:
-            before = usage_of(server.process.pid)
+            before = usage_of_all(server.process.pid)
             started = time.perf_counter()
             acks = post_all(server, shares, pause_s, form)
             after = wait_until_stored(server, data)
@@ -102,7 +102,7 @@ def _ingest(
     return Ingested(
         cpu_s=after.cpu_s - before.cpu_s,
         wall_s=wall_s,
-        peak_bytes=after.peak_bytes,
+        peak_bytes=max(resident),
         resident_bytes=resident,
         acks_s=acks,
         queryable_s=queryable_s,
@@ -126,7 +126,7 @@ def _watching(pid: int) -> Iterator[list[int]]:
 
     def watch() -> None:
         while not done.wait(_LOOK_SECONDS):
-            seen.append(usage_of(pid).resident_bytes)
+            seen.append(usage_of_all(pid).resident_bytes)
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -203,6 +203,6 @@ def wait_until_stored(server: Server, data: Path) -> Usage:
     with open_existing(data) as lake:
         for _ in range(_LOOKS_MAX):
             if not any(row.waiting for row in read_ledger(lake).rows):
-                return usage_of(server.process.pid)
+                return usage_of_all(server.process.pid)
             time.sleep(_LOOK_SECONDS)
     raise AssertionError("the server did not store what it acknowledged")

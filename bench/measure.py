@@ -30,6 +30,12 @@ def usage_of(pid: int) -> Usage:
     return Usage(cpu_s, sizes["VmHWM"], sizes["VmRSS"])
 
 
+def usage_of_all(pid: int) -> Usage:
+    """What this process and all below it used. Memory is what they hold now."""
+    held = _held_bytes(pid) + bytes_below(pid)
+    return Usage(tree_cpu_s(pid), held, held)
+
+
 def bytes_below(pid: int) -> int:
     """What the processes below this one hold, shared pages divided among those that share them."""
     return sum(map(_held_bytes, _below(pid)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.figures import Figure, Goal, spread
 from bench.ingest_run import PLAIN, ingest_at_full_speed, post_all, shares_of
-from bench.measure import usage_of
+from bench.measure import usage_of_all
 from bench.measurement import Measurement, Size
 from bench.rivals.contest import PYTHON, ROOT, ratios, why_absent
 from bench.traffic import Traffic, make_traffic
@@ -38,9 +38,9 @@ def _measure(size: Size, here: Path) -> Iterator[Figure]:
 def _cpu_s_of_rival(database: Path, traffic: Traffic) -> float:
     """Per 1,000 events."""
     with _running(database) as server:
-        before = usage_of(server.process.pid).cpu_s
+        before = usage_of_all(server.process.pid).cpu_s
         post_all(server, shares_of(traffic.plain), form=PLAIN)
-        spent = usage_of(server.process.pid).cpu_s - before
+        spent = usage_of_all(server.process.pid).cpu_s - before
         with server.client() as client:
             assert json.loads(client.get("/stored").body)["stored"] == traffic.events
     return 1000 * spent / traffic.events

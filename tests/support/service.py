@@ -13,6 +13,7 @@ from typing import Any
 from penstock.backends.http.client import HttpAnswer, ServiceClient
 from penstock.core.settings import MIB
 from penstock_jobs.simulator.demo.server import Server
+from tests.support.servers.parts import pids_of
 
 _WAIT_SECONDS_MAX = 180.0
 #: What the query engine takes in the service, once its writer first makes a segment.
@@ -74,14 +75,18 @@ class Service:
             yield connection
 
     def peak_bytes(self) -> int:
-        """The most memory that the process ever had."""
+        """The most memory that the gateway ever had."""
         return self._memory("VmHWM")
 
     def resident_bytes(self) -> int:
         return self._memory("VmRSS")
 
+    @property
+    def gateway(self) -> int:
+        return pids_of(self.server)["gateway"]
+
     def _memory(self, name: str) -> int:
-        status = Path(f"/proc/{self.server.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.gateway}/status").read_text()
         [line] = [line for line in status.splitlines() if line.startswith(name)]
         return int(line.split()[1]) * 1024
 

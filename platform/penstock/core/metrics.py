@@ -1,8 +1,9 @@
 """The catalogue of metrics, with their meanings, and their values in this process."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, TypeVar
 
 from prometheus_client import (
@@ -95,6 +96,9 @@ CATALOGUE: dict[str, Metric] = {
     "notice_target_failing": Metric(
         Gauge, "1 when the last try to send to a webhook failed", ("target",)
     ),
+    "process_restarts": Metric(
+        Gauge, "how often the gateway or the writer ended unasked and was started again", ("part",)
+    ),
     "replicas": Metric(
         Gauge,
         "replicas that serve a channel, by their last report: waiting, fetching, loading, "
@@ -117,6 +121,8 @@ PREFIX = "penstock_"
 _TENANT_LABELS = ("tenant", "channel")
 
 M = TypeVar("M", Counter, Gauge, Histogram)
+#: Samples of another process by their metric: name, labels, value.
+Samples = dict[str, list[tuple[str, dict[str, str], float]]]
 
 
 class Metrics:
@@ -145,10 +151,19 @@ class Metrics:
         """The value of a counter or gauge as it would be scraped."""
         return self._registry.get_sample_value(PREFIX + name, labels) or 0.0
 
-    def exposition(self, tenant: str | None = None) -> bytes:
-        """Write the metrics for Prometheus: the tenant's series, and series without a tenant.
-        Without a tenant all series are added up, and no label names one."""
-        return generate_latest(_Scrape(self._registry, tenant))
+    def exposition(self, tenant: str | None = None, others: Samples | None = None) -> bytes:
+        """Write the metrics for Prometheus, and another process's values: the tenant's series, and
+        series without a tenant. Without a tenant all series are added up, and no label names
+        one."""
+        return generate_latest(_Scrape(self._registry, tenant, others or {}))
+
+    def samples(self) -> Samples:
+        """The values for another process, without CPU and memory."""
+        return {
+            family.name: [(each.name, each.labels, each.value) for each in family.samples]
+            for family in self._registry.collect()
+            if family.name.startswith(PREFIX)
+        }
 
     def _of(self, kind: type[M], name: str, labels: dict[str, str]) -> M:
         metric = self._all[name]
@@ -163,25 +178,27 @@ class _Scrape:
 
     registry: CollectorRegistry
     tenant: str | None
+    others: Samples
 
     def collect(self) -> Iterator[Family]:
         for family in self.registry.collect():
             # The time at which each counter began would double the series.
-            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
+            samples = [*family.samples, *starmap(Sample, self.others.get(family.name, ()))]
+            samples = [each for each in samples if not each.name.endswith("_created")]
             if self.tenant is None:
-                family.samples = list(_added_up(family.samples))
+                family.samples = list(_added_up(samples, without=_TENANT_LABELS))
             else:
                 own = ("", self.tenant)
-                samples = family.samples
-                family.samples = [each for each in samples if each.labels.get("tenant", "") in own]
+                samples = [each for each in samples if each.labels.get("tenant", "") in own]
+                family.samples = list(_added_up(samples))
             yield family
 
 
-def _added_up(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Add up samples that differ only in labels of tenants."""
+def _added_up(samples: Iterable[Sample], without: Collection[str] = ()) -> Iterator[Sample]:
+    """Add up samples that differ at most in these labels."""
     alike: defaultdict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = defaultdict(list)
     for sample in samples:
-        left = ((name, text) for name, text in sample.labels.items() if name not in _TENANT_LABELS)
+        left = ((name, text) for name, text in sample.labels.items() if name not in without)
         alike[sample.name, tuple(left)].append(sample)
     for (_name, labels), group in alike.items():
         yield group[0]._replace(labels=dict(labels), value=sum(each.value for each in group))

@@ -16,7 +16,7 @@ from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
-from penstock.lake.rows import DecodedEvents, Pause, RowGroupLimits, no_pause
+from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser
 
 #: Errors that the bytes of a line may cause; outages raise none of these.
@@ -241,13 +241,10 @@ class FlushInput:
             setattr(counts, fate, getattr(counts, fate) + count)
 
 
-def decode_frames(
-    frames: Iterable[Frame], sifted_by: Summariser | None = None, pause: Pause = no_pause
-) -> FlushInput:
+def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
     """Reject unreadable lines; with `sifted_by` also lines that cannot be stored."""
     flush = FlushInput()
     for frame in frames:
-        pause()
         header, counts = frame.header, frame.header.counts
         if header.kind == "rejected":
             try:

@@ -49,7 +49,6 @@ from penstock.ingest.rejection_rules import (
     plan_rejections,
 )
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import RequestPriority
 from penstock.lake import commits
 from penstock.lake.catalog import announce_files, read_next_offsets, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
@@ -57,7 +56,7 @@ from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
 from penstock.lake.query.fresh_events import frame_decoder
-from penstock.lake.rows import ROW_GROUPS, DecodedEvents, Pause, no_pause
+from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.sorted_merge import tenant_pieces
@@ -112,8 +111,6 @@ class WriterParts:
     metrics: Metrics
     crash_point: Callable[[str], None] = lambda _point: None
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
-    #: Shared with the requests of the process.
-    request_priority: RequestPriority = field(default_factory=RequestPriority)
 
     @cached_property
     def known(self) -> KnownEvents:
@@ -192,8 +189,7 @@ class PartitionWriter:
         timely = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
         only_offset = timely and not self._waiting.tenants
         if due or (only_offset and not self.idle):
-            with self._parts.request_priority.of_flush() as pause:
-                self._flush(claim, due, no_pause if at_once else pause)
+            self._flush(claim, due)
             return True
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
@@ -298,15 +294,15 @@ class PartitionWriter:
         self._position = entries[-1].next_offset
         return True
 
-    def _flush(self, claim: PartitionClaim, tenants: Sequence[str], pause: Pause) -> None:
+    def _flush(self, claim: PartitionClaim, tenants: Sequence[str]) -> None:
         frames = self._frames_of(tenants)
         try:
-            self._store(claim, tenants, decode_frames(frames, pause=pause), pause)
+            self._store(claim, tenants, decode_frames(frames))
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
             sifted = decode_frames(frames, sifted_by=self._parts.lake.summariser)
-            self._store(claim, tenants, sifted, pause)
+            self._store(claim, tenants, sifted)
 
     def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
         """Frames from memory, or read again. Raises LogExpired."""
@@ -333,9 +329,7 @@ class PartitionWriter:
             raise LogExpired(partition=self._partition, first=kept, covered=first)
         return frames
 
-    def _store(
-        self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput, pause: Pause
-    ) -> None:
+    def _store(self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         lines = [(row.tenant, row.raw) for row in flush.rejected]
         erased = find_erased(parts.lake.database, parts.seal, flush.decoded, lines)
@@ -345,14 +339,13 @@ class PartitionWriter:
             flush.drop_erased(erased.positions)
         memories = self._known.recall(set(flush.decoded.sessions))
         masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
-        pause()
         fresh = flush.find_new(memories)
 
         def confirm(connection: Connection) -> bool:
             masked.save(connection)
             return erased.is_current(connection)
 
-        segments = self._write_segments(claim, flush.decoded, fresh, pause)
+        segments = self._write_segments(claim, flush.decoded, fresh)
         to_offset = self._covered_after(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
@@ -428,13 +421,13 @@ class PartitionWriter:
         return enter
 
     def _write_segments(
-        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents, pause: Pause
+        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
     ) -> list[CoveredSegment]:
         """Write one segment per tenant with new events."""
         parts, summariser = self._parts, self._parts.lake.summariser
         tenants = {decoded.tenants[at] for at in fresh.new}
         names = self._announce(claim, sorted(tenants))
-        tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS, pause)
+        tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS)
         summaries: dict[str, pa.Table] = {}
         if len(names) > 1:
             # Summarizing many small files one by one would cost more than writing them.
@@ -452,7 +445,6 @@ class PartitionWriter:
                 summaries.get(tenant),
             ) as writer:
                 for _, rows in pieces:
-                    pause()
                     writer.write(rows)
                     parts.crash_point("file half written")
             from_offset = self._waiting.tenants[tenant].offset

@@ -30,7 +30,7 @@ from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.ingest.decompression import decompress
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import RequestPriority, WorkTurns
+from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
 
 _NDJSON = "application/x-ndjson"
@@ -55,7 +55,6 @@ class Gateway:
     commits: GroupCommit | None = None
     turns: WorkTurns = field(default_factory=WorkTurns)
     near_misses: NearMissSample = field(default_factory=NearMissSample)
-    request_priority: RequestPriority = field(default_factory=RequestPriority)
 
     def acceptor_for(self, grant: Grant) -> Acceptor:
         settings, lake = self.settings, self.lake
@@ -135,26 +134,25 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
         acceptor = gateway.acceptor_for(grant)
         whole = Acceptance()
         kind = media_type(request)
-        with gateway.request_priority.of_request():
-            async with gateway.turns.of(grant.tenant) as give_turn:
-                parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
-                held = held_parts(parts, sum(map(len, sent)), hold)
-                del sent, parts
-                pieces = acceptor.accept(
-                    held,
-                    gateway.clock.now_us(),
-                    ndjson=kind == _NDJSON,
-                    array_bytes_max=ARRAY_BYTES_MAX,
-                )
-                try:
-                    for piece in pieces:
-                        whole.add(piece)
-                        await give_turn()
-                except ArrayTooLarge:
-                    measure = "for an array after decompression; one event per line may be larger"
-                    raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
-            del held, pieces
-            await make_durable(whole, gateway, grant)
+        async with gateway.turns.of(grant.tenant) as give_turn:
+            parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
+            held = held_parts(parts, sum(map(len, sent)), hold)
+            del sent, parts
+            pieces = acceptor.accept(
+                held,
+                gateway.clock.now_us(),
+                ndjson=kind == _NDJSON,
+                array_bytes_max=ARRAY_BYTES_MAX,
+            )
+            try:
+                for piece in pieces:
+                    whole.add(piece)
+                    await give_turn()
+            except ArrayTooLarge:
+                measure = "for an array after decompression; one event per line may be larger"
+                raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
+        del held, pieces
+        await make_durable(whole, gateway, grant)
     answer = Accepted(whole.accepted, [Refused(bad.line, bad.reason) for bad in whole.rejections])
     if whole.near_misses.counts:
         answer.warnings = _warnings(whole.near_misses)

@@ -1,10 +1,9 @@
 """Turns of the event loop: one tenant's large bodies never delay another's."""
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from penstock.core.fairness import RecentUse, TenantQueue
 
@@ -66,52 +65,3 @@ class WorkTurns:
                 begun.set_result(None)
                 return
         self._is_free = True
-
-
-#: How long a flush pauses for requests at one point, and in total.
-_PAUSE_SECONDS_MAX = 0.03
-_FLUSH_PAUSES_SECONDS_MAX = 0.25
-#: The share of the rest between flushes that pauses may use, so a busy writer does not fall behind.
-_SHARE_OF_REST = 0.5
-
-
-class RequestPriority:
-    """Gives requests precedence over the flush on the writer's thread."""
-
-    def __init__(self) -> None:
-        self._requests = 0
-        self._nobody = threading.Event()
-        self._nobody.set()
-        self._flushed_s = time.perf_counter()
-        #: How long this flush may still pause.
-        self.left_s = 0.0
-
-    @contextmanager
-    def of_request(self) -> Iterator[None]:
-        """Let flushes pause while the block runs."""
-        self._requests += 1
-        self._nobody.clear()
-        try:
-            yield
-        finally:
-            self._requests -= 1
-            if not self._requests:
-                self._nobody.set()
-
-    @contextmanager
-    def of_flush(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that pauses while there are requests."""
-        rest_s = time.perf_counter() - self._flushed_s
-        self.left_s = min(_FLUSH_PAUSES_SECONDS_MAX, rest_s * _SHARE_OF_REST)
-        try:
-            yield self._pause
-        finally:
-            self._flushed_s = time.perf_counter()
-
-    def _pause(self) -> None:
-        """Wait until no request is in progress. If there is always one, pause no more."""
-        if self.left_s <= 0 or self._nobody.is_set():
-            return
-        begun_s = time.perf_counter()
-        alone = self._nobody.wait(min(self.left_s, _PAUSE_SECONDS_MAX))
-        self.left_s = self.left_s - (time.perf_counter() - begun_s) if alone else 0.0

@@ -1,6 +1,6 @@
 """Events as rows: the columns of a segment, and decoded events as tables of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -40,18 +40,10 @@ EVENT_ROWS = pa.schema(
 SORTED_BY = ("tenant", "session_id", "ts", "seq")
 SORT_KEYS = [(name, "ascending") for name in SORTED_BY]
 
-_PIECE = 256
 _AS_SENT = {
     name: attrgetter(name) for name in EVENT_ROWS.names if name in FIELDS and name != "payload"
 }
 _envelope_decoder = msgspec.json.Decoder(Envelope)
-
-#: Called between steps that hold the interpreter, so that other threads have a turn.
-Pause = Callable[[], None]
-
-
-def no_pause() -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -94,11 +86,7 @@ class DecodedEvents:
         return DecodedEvents(**chosen)
 
     def to_tables(
-        self,
-        chosen: Sequence[int],
-        consents: Mapping[str, str],
-        limits: RowGroupLimits,
-        pause: Pause = no_pause,
+        self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
     ) -> Iterator[pa.Table]:
         """Make rows of the chosen events in the order of a segment, a row group at a time.
         `consents` is by session."""
@@ -106,7 +94,7 @@ class DecodedEvents:
         events = self.events if all_are else [self.events[i] for i in chosen]
         sessions = [self.sessions[i] for i in chosen]
         consents_of = [consents[session] for session in sessions]
-        columns = self._columns(chosen, events, consents_of, pause)
+        columns = self._columns(chosen, events, consents_of)
         # Session keys are few: their ranks sort as numbers, much faster than the texts.
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
         ranks = np.fromiter((rank[session] for session in sessions), np.int64, len(sessions))
@@ -118,15 +106,11 @@ class DecodedEvents:
             places = order[start:end]
             rows = {name: column.take(pa.array(places)) for name, column in columns.items()}
             payloads = [events[place].payload for place in places.tolist()]
-            rows["payload"] = _texts(payloads, pause)
+            rows["payload"] = _texts(payloads)
             yield pa.table([rows[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
 
     def _columns(
-        self,
-        chosen: Sequence[int],
-        events: Sequence[Envelope],
-        consents: Sequence[str],
-        pause: Pause,
+        self, chosen: Sequence[int], events: Sequence[Envelope], consents: Sequence[str]
     ) -> dict[str, pa.Array]:
         """Make the columns but payloads, in the order of the log, as the events lie in memory."""
         columns = {
@@ -138,7 +122,6 @@ class DecodedEvents:
             "key": pa.array([self.keys[i] for i in chosen], pa.binary(KEY_BYTES)),
         }
         for name, values_of in _AS_SENT.items():
-            pause()
             columns[name] = pa.array(list(map(values_of, events)), EVENT_ROWS.field(name).type)
         return columns
 
@@ -161,17 +144,11 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
         yield start, len(sizes)
 
 
-def _texts(values: Sequence[msgspec.Raw], pause: Pause) -> pa.ChunkedArray:
-    """Make texts in pieces: making an array holds the interpreter. Raises pa.ArrowInvalid for
-    invalid UTF-8."""
-    pieces = []
-    for at in range(0, len(values), _PIECE):
-        pause()
-        piece = values[at : at + _PIECE]
-        offsets = np.cumsum([0, *(memoryview(value).nbytes for value in piece)], dtype=np.int32)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(piece))]
-        pieces.append(pa.Array.from_buffers(pa.binary(), len(piece), buffers))
-    return pa.chunked_array(pieces, pa.binary()).cast(pa.string())
+def _texts(values: Sequence[msgspec.Raw]) -> pa.Array:
+    """Make texts. Raises pa.ArrowInvalid for invalid UTF-8."""
+    offsets = np.cumsum([0, *(memoryview(value).nbytes for value in values)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers).cast(pa.string())
 
 
 def _extras(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:

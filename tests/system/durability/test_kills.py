@@ -1,6 +1,8 @@
 """Producers that retry, a server that is killed again and again: every event is there once."""
 
+import os
 import random
+import signal
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from penstock.lake.lake import Lake
 from penstock_jobs.simulator.demo.server import start_server
 from tests.support.lakes import HandLake
 from tests.support.producers import BATCH, Producer, holds_exactly, is_whole
+from tests.support.servers.parts import pids_of
 
 SETTINGS = {
     "PENSTOCK_FLUSH_SECONDS_MAX": "0.1",
@@ -37,8 +40,11 @@ def kill_and_restart(data: Path, partitions: int, kills: int, seed: int) -> list
         for producer in producers:
             producer.start()
         try:
-            for _ in range(kills):
+            for victim in dice.sample(("gateway", "writer", "all"), kills):
                 time.sleep(dice.uniform(0.0, 0.6))  # the moment of the kill: any will do
+                if victim in (pids := pids_of(server)):
+                    os.kill(pids[victim], signal.SIGKILL)  # it is started again
+                    continue
                 server.kill()
                 assert server.process.stdout is not None
                 server.process.stdout.close()

@@ -22,6 +22,7 @@ from penstock.ingest.ledger import read_ledger
 from penstock.lake.upkeep.verification import verify
 from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.lakes import body_of, hand_lake, make_event
+from tests.support.servers.parts import pids_of
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.waiting import eventually
 
@@ -89,6 +90,9 @@ class Watched:
         assert reply.status == (503 if problems else 200)
         assert gettempdir() not in str(problems)  # whoever has no key reads of no path
         return problems
+
+    def warnings(self) -> str:
+        return str(self._client.get("/readyz").json()["warnings"])
 
     def says(self, text: str) -> None:
         """/readyz comes to say this, in a sentence."""
@@ -159,12 +163,14 @@ def test_the_database_file_is_moved_away_and_back(tmp_path: Path) -> None:
         server.recovers()
 
 
-def test_the_server_is_paused_for_a_moment(tmp_path: Path) -> None:
+def test_the_server_is_paused_for_a_moment_and_its_writer_killed(tmp_path: Path) -> None:
     with watched(tmp_path, PENSTOCK_LEASE_SECONDS="1") as server:
-        process = server.server.process
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(1.5)  # longer than its lease: that is what is tested
-        process.send_signal(signal.SIGCONT)
+        with stopped(server):
+            time.sleep(1.5)  # longer than its lease: that is what is tested
+        server.recovers()
+        os.kill(pids_of(server.server)["writer"], signal.SIGKILL)
+        eventually(lambda: "The writer ended by SIGKILL" in server.warnings())
+        assert server.metric("penstock_process_restarts") == 1
         server.recovers()
 
 
@@ -186,9 +192,12 @@ def test_a_file_stands_where_segments_are_written(tmp_path: Path) -> None:
 @contextmanager
 def stopped(server: Watched) -> Iterator[None]:
     """Two changes to the disk are one to the server."""
-    server.server.process.send_signal(signal.SIGSTOP)
+    pids = pids_of(server.server).values()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     yield
-    server.server.process.send_signal(signal.SIGCONT)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_an_unknown_error_keeps_neither_thread_from_going_on(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def sockets_of(pid: int) -> set[str]:
 def fork_server(service: Service) -> int:
     [found] = [
         child
-        for child in children(service.server.process.pid)
+        for child in children(service.gateway)
         if b"statement_server" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
     return found

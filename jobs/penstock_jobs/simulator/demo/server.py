@@ -35,6 +35,8 @@ class Server:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.read()  # until the processes below it have ended, too
 
     def stop(self) -> int:
         if self.process.poll() is None:

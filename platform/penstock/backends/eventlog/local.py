@@ -135,7 +135,7 @@ class LocalEventLog:
     def trim(self, partition: int, before: int) -> None:
         files = self._looked_at(partition)
         with self._explained():
-            full = sum(each.bytes_on_disk() for each in self._partitions) * 2 > self._bytes_max
+            full = self._bytes_on_disk() * 2 > self._bytes_max
             full = full or self._measure_disk_free() < self._disk_reserve_bytes * 2
         # The newest file stays until it is rolled. Where room is short no append rolls it, and
         # nothing would ever make room.
@@ -201,11 +201,7 @@ class LocalEventLog:
     def _refuse_when_full(self, more_bytes: int) -> None:
         for partition in self._partitions:
             partition.catch_up()
-        held = sum(partition.bytes_held() for partition in self._partitions)
-        if held + more_bytes > self._bytes_max:  # it may have been trimmed since
-            for partition in self._partitions:
-                partition.recount()
-            held = sum(partition.bytes_held() for partition in self._partitions)
+        held = self._bytes_on_disk()
         if held + more_bytes > self._bytes_max:
             why = f"{held} bytes wait in the event log, whose limit is {self._bytes_max}"
             raise Backlogged(why=why, retry_after_s=5)
@@ -217,6 +213,9 @@ class LocalEventLog:
             reserve = f"{self._disk_reserve_bytes} are kept for the writer"
             why = f"{free} bytes are free on the disk of {self._path}, and {reserve}"
             raise Backlogged(why=why, retry_after_s=10)
+
+    def _bytes_on_disk(self) -> int:
+        return sum(partition.bytes_on_disk() for partition in self._partitions)
 
     def _measure_disk_free(self) -> int:
         disk = os.statvfs(self._path)

@@ -43,7 +43,6 @@ class LocalPartition:
         self._durable = self._seen = make_offset(_FIRST_FILE, 0)
         self._descriptor = -1
         self._written = 0
-        self._sealed_bytes = 0
         self._writer_lock = -1
 
     # Appending; the caller holds the log's lock
@@ -109,13 +108,6 @@ class LocalPartition:
             self._open(newest + 1)
         return end
 
-    def bytes_held(self) -> int:
-        return self._sealed_bytes + split_offset(self._durable)[1]
-
-    def recount(self) -> None:
-        newest, _ = split_offset(self._durable)
-        self._sealed_bytes = sum(self._size(file) for file in self._files() if file < newest)
-
     # Holding; the lock is its own
 
     @property
@@ -155,7 +147,6 @@ class LocalPartition:
         self._descriptor = descriptor
         self._durable = max(self._durable, make_offset(file, 0))
         _, self._written = split_offset(self._durable)
-        self.recount()
 
     def _check(self, start: int) -> tuple[int, bool]:
         """Find the end of the last block, and whether it is damaged. Raises LogCorrupt where the

@@ -26,6 +26,8 @@ _SHOW_CURSOR = "\x1b[?25h"
 #: Signals that end a command with an orderly end of its own.
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+#: What ends the listener of this process.
+_listening: list[Callable[[], object]] = []
 _interrupts: list[Callable[[], object]] = []
 _ends: list[Callable[[], object]] = []
 
@@ -124,7 +126,16 @@ def listening_to_ctrl_c() -> Iterator[Interruption]:
         closing.callback(signal.signal, signal.SIGINT, handler)
         closing.callback(interruption.over)
         listener.start()
+        _listening[:] = [theirs.close, listener.join]
         yield interruption
+
+
+def stop_listening() -> None:
+    """Stop the thread that listens, before a fork. Signals have their handlers of old again."""
+    signal.set_wakeup_fd(-1)
+    for stop in _listening:
+        stop()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Signals that end a command which has an end of its own

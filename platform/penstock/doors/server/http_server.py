@@ -1,5 +1,7 @@
 """The server process: socket, HTTPS, memory and signals around the application."""
 
+import asyncio
+import atexit
 import gc
 import ipaddress
 import os
@@ -7,8 +9,9 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,13 +22,18 @@ import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
 from penstock.backends.storage.object_store import StoreUnreachable
-from penstock.backends.terminal.interruption import call_off_abort, on_end_signal
+from penstock.backends.terminal.interruption import (
+    call_off_abort,
+    listening_to_ctrl_c,
+    on_end_signal,
+)
 from penstock.backends.terminal.output import show_json_line, show_text, stdout_is_terminal
 from penstock.core.errors import PenstockError, SettingInvalid, one_line
 from penstock.core.logs import configure_logs, log_everything
 from penstock.core.settings import Settings
 from penstock.doors.console.sign_in import operator_key
 from penstock.doors.server.app import make_app
+from penstock.doors.server.processes import Processes
 from penstock.doors.server.service import Service
 from penstock.doors.server.wire import (
     BACKLOG,
@@ -103,7 +111,7 @@ def open_tls(settings: ServerSettings) -> ServerTls | None:
 
 #: Name in the data directory.
 _KEY_FILE = "first-admin-key"
-_SWITCH_SECONDS = 0.0002
+_REPORT_SECONDS = 0.5
 
 
 def run_server(settings: Settings, role: ServerRole, *, json: bool) -> None:
@@ -129,10 +137,66 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
     listening = settings.room(ServerSettings)
     tls = open_tls(listening)
     bound = listen(listening.host, listening.port)
-    service = Service(settings, role)
+    _share_memory()
+    if role != "all":
+        _serve_requests(Service(settings, role), bound, tls, json=json)
+        return
+    processes = Processes(settings.data, patience_s=settings.shutdown_seconds_max / 2)
+    processes.divide(*[signal.SIGHUP] * (tls is not None))
+    with listening_to_ctrl_c():
+        service = Service(settings, processes.part, processes)
+        if processes.part == "gateway":
+            _serve_requests(service, bound, tls, json=json)
+        else:
+            bound.close()
+            _write(service, processes)
+
+
+def _serve_requests(
+    service: Service, bound: socket.socket, tls: ServerTls | None, *, json: bool
+) -> None:
+    processes = service.processes
     service.start()
+    if processes is None or not processes.own_restarts:
+        _greet(service, bound, json=json, secure=tls is not None)
+    elif tls is not None:
+        with suppress(CertificateUnfit):  # it was renewed since the supervisor read it
+            tls.renew()
+    came_up = _run(service, bound, tls)
+    _exit_unless_ended(service)
+    if not came_up:
+        raise typer.Exit(1)
+
+
+def _write(service: Service, processes: Processes) -> None:
+    """Run the writer beside a gateway until SIGTERM, which comes once the gateway has ended."""
+    ending = threading.Event()
+
+    async def work() -> None:
+        async with service.running():
+            while not ending.is_set():
+                if service.writer is not None:
+                    processes.report(service.report(service.writer))
+                await asyncio.to_thread(ending.wait, _REPORT_SECONDS)
+
+    with on_end_signal(ending.set):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C on a terminal reaches all processes
+        asyncio.run(work())
+    _exit_unless_ended(service)
+
+
+def _exit_unless_ended(service: Service) -> None:
+    """Exit at once if a thread still works: what is unfinished is in the event log."""
+    if not service.ended:
+        sys.stderr.flush()  # noqa: TID251  # nothing is written
+        os._exit(0)
+
+
+def _greet(service: Service, bound: socket.socket, *, json: bool, secure: bool) -> None:
+    settings = service.settings
+    listening = settings.room(ServerSettings)
     key = _first_key(service.lake, listening.host)
-    url = listening_url(bound, secure=tls is not None)
+    url = listening_url(bound, secure=secure)
     sign_in = _sign_in_link(service, listening.host)
     if json:
         link = url + sign_in if sign_in else None
@@ -148,13 +212,6 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         link = sign_in if stdout_is_terminal() and not as_log else None
         once = " (signs one browser in, once)" if link else ""
         _announce(f"The console: {url}{link or '/'}{once}", as_log=as_log)
-    came_up = _run(service, bound, tls)
-    if not service.ended:
-        # Unfinished work is in the event log, so nothing is lost.
-        sys.stderr.flush()  # noqa: TID251  # nothing is written
-        os._exit(0)
-    if not came_up:
-        raise typer.Exit(1)
 
 
 def _is_loopback(host: str) -> bool:
@@ -236,7 +293,7 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
     # uvicorn raises the signal again when it ends, which a supervisor takes for a failure. This
     # also handles a signal that comes before it listens.
     renewing = tls.renewed_on_hangup() if tls is not None else nullcontext()
-    with _short_pauses(), on_end_signal(stop), renewing:
+    with on_end_signal(stop), renewing:
         server.run(sockets=[bound])
     return server.started
 
@@ -263,16 +320,8 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-@contextmanager
-def _short_pauses() -> Iterator[None]:
-    """Keep requests and the writer from holding the interpreter for long."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    # Objects loaded so far are never visited again. A full collection would visit every event that
-    # is being written, and stop all threads meanwhile.
+def _share_memory() -> None:
+    """Take what is loaded so far from the garbage collector, which would write into its memory."""
+    gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        sys.setswitchinterval(before)
+    atexit.register(gc.unfreeze)

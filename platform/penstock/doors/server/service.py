@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import platform
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ from penstock.core.lake_keys import SigningKey
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.doors.console.console import Console
+from penstock.doors.server.processes import Processes, WriterReport
 from penstock.doors.settings import ServerRole
 from penstock.ingest.gateway import GroupCommit
 from penstock.ingest.partition_writer import WriterParts, refuse_truncated_log
@@ -65,12 +67,20 @@ class Service:
 
     settings: Settings
     role: ServerRole = "all"
+    #: The processes of `penstock serve`, if this is the gateway or the writer among them.
+    processes: Processes | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
+        #: False for the writer beside a gateway, which answers for both.
+        self.listens = self.processes is None or self.role == "gateway"
+        self.name = self.role if self.processes is None else "all"
         release = {"version": penstock.__version__, "python": platform.python_version()}
-        self.metrics.set("build_info", 1, role=self.role, **release)
+        if self.listens:
+            self.metrics.set("build_info", 1, role=self.name, **release)
+        if self.processes is not None:
+            self.metrics.set("process_restarts", self.processes.own_restarts, part=self.role)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
         self.authorizer = Authorizer(self.keys, self.clock, self.metrics)
@@ -138,12 +148,14 @@ class Service:
         self.quotas.refresh()
         self.lake.redaction_modes.refresh()
         self.lake.redaction_modes.is_kept = True
-        note_settings(self.lake.database, self.settings, f"serve {self.role}")
+        if self.listens:
+            note_settings(self.lake.database, self.settings, f"serve {self.name}")
+            self.statements.start()
+            self.watcher.start()
         if self.lake.database.signs:
             _ = SigningKey.of(self.settings).public  # an unfit key fails the start
         else:
             log_line.warning("evidence is not signed", why=UNSIGNED)
-        self.statements.start()
         if self.role in ("all", "gateway"):
             _ = self.lake.redactor  # invalid rules fail the start, not the first request
             refuse_truncated_log(self.lake)
@@ -152,15 +164,11 @@ class Service:
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
-            parts = WriterParts(
-                self.lake, self.clock, self.metrics, request_priority=self.gateway.request_priority
-            )
-            self.writer = Writer(parts)
+            self.writer = Writer(WriterParts(self.lake, self.clock, self.metrics))
             self.upkeep = Upkeep(self.lake, self.metrics)
             self.writer.start()
             self.upkeep.start()
             self.deliverer.start()
-        self.watcher.start()
 
     def end_soon(self) -> None:
         """Wake everything that waits, because the process ends. Safe in a signal handler."""
@@ -214,18 +222,27 @@ class Service:
         """Reasons why this process makes no progress."""
         if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
             yield problem
-        if self.writer is None:
-            return
-        if self.writer.problem:
-            yield self.writer.problem
-        elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
+        problem, age_s = None, 0.0
+        if self.writer is not None:
+            problem, age_s = self.writer.problem, self.writer.progress_age_s()
+        elif self.processes is not None:
+            report = self.processes.writer_report
+            problem, age_s = report.problem, time.monotonic() - report.progress_s
+        if problem:
+            yield problem
+        elif age_s > _STUCK_SECONDS_MAX:
             yield f"the writer has made no progress for {age_s:.0f} s"
+
+    def report(self, writer: Writer) -> WriterReport:
+        progress_s = time.monotonic() - writer.progress_age_s()
+        return WriterReport(progress_s, writer.problem, self.warnings(), self.metrics.samples())
 
     def exposition(self, tenant: str | None) -> bytes:
         self.metrics.set("inflight_bytes", self.gateway.inflight.total)
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
-        return self.metrics.exposition(tenant)
+        others = self.processes.writer_report.samples if self.processes is not None else None
+        return self.metrics.exposition(tenant, others)
 
     def _note_tally(self) -> None:
         """Write the tallies to the audit, and the head of each audit chain to the log.
@@ -257,7 +274,10 @@ class Service:
         upkeep = self.upkeep.problems() if self.upkeep is not None else []
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
         unsigned = [] if self.lake.database.signs else [f"Evidence is {UNSIGNED}."]
-        return [*upkeep, *delivery, *unsigned, *self._known_warnings]
+        found = [*upkeep, *delivery, *unsigned, *self._known_warnings]
+        if self.processes is not None:
+            found += self.processes.warnings(self.listens)
+        return [*dict.fromkeys(found)]
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:

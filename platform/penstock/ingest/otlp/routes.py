@@ -201,32 +201,31 @@ async def _take_in(
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = content_encoding(request)
-        with gateway.request_priority.of_request():
-            async with gateway.turns.of(grant.tenant) as give_turn:
-                parts = []
-                decoded = decompress(sent, encoding, limits.body_decoded_bytes_max)
-                for part in held_parts(decoded, sum(map(len, sent)), hold):
-                    parts.append(part)
-                    await give_turn()
-                body = b"".join(parts)
-                del sent, parts, decoded
-                if form == JSON:
-                    _hold_values(body, hold, limits.tenant_inflight_bytes_max)
-                now_us = gateway.clock.now_us()
-                outcome = _Outcome()
-                acceptor = gateway.acceptor_for(grant)
-                lines = _Lines(acceptor, give_turn, now_us, outcome)
-                made_max = max(len(body), limits.body_decoded_bytes_max)
-                for each in _converted(
-                    body, signal, form, TelemetryBatch(now_us, grant.tenant, _NOTES)
-                ):
-                    await lines.add(each)
-                    if lines.made_bytes > made_max:
-                        raise BodyTooLarge(limit_bytes=made_max, measure="as events")
-                    await give_turn()
-                await lines.flush()
-            del body, lines
-            await make_durable(outcome.acceptance, gateway, grant)
+        async with gateway.turns.of(grant.tenant) as give_turn:
+            parts = []
+            decoded = decompress(sent, encoding, limits.body_decoded_bytes_max)
+            for part in held_parts(decoded, sum(map(len, sent)), hold):
+                parts.append(part)
+                await give_turn()
+            body = b"".join(parts)
+            del sent, parts, decoded
+            if form == JSON:
+                _hold_values(body, hold, limits.tenant_inflight_bytes_max)
+            now_us = gateway.clock.now_us()
+            outcome = _Outcome()
+            acceptor = gateway.acceptor_for(grant)
+            lines = _Lines(acceptor, give_turn, now_us, outcome)
+            made_max = max(len(body), limits.body_decoded_bytes_max)
+            for each in _converted(
+                body, signal, form, TelemetryBatch(now_us, grant.tenant, _NOTES)
+            ):
+                await lines.add(each)
+                if lines.made_bytes > made_max:
+                    raise BodyTooLarge(limit_bytes=made_max, measure="as events")
+                await give_turn()
+            await lines.flush()
+        del body, lines
+        await make_durable(outcome.acceptance, gateway, grant)
     return outcome
 
 
