@@ -3,6 +3,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -151,16 +152,18 @@ def _usual_umask() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
-    """One environment for all tests of the wheel: they change nothing in it."""
-    return install_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="session")
 def _run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What all processes of a run share."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def wheel(_run_folder: Path) -> Iterator[InstalledWheel]:
+    """One environment for all tests of the wheel: they change nothing in it."""
+    place = _run_folder / "wheel"
+    with shared_server(_run_folder, "wheel", lambda: nullcontext(install_wheel(place))) as it:
+        yield it
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ def stage(cycle: Cycle, name: str) -> Any:
     return cycle.stage(name)
 
 
+@pytest.mark.long
 def test_a_cycle_that_passes_is_promoted_and_the_next_waits_for_its_sessions(world: World) -> None:
     told: list[str] = []
     done = world.run_once(tell=told.append)
