@@ -41,7 +41,7 @@ EMPTY, TEXT, HALF = "import compute\n", "import compute\n" + "".join(LINES), "".
 
 
 @pytest.fixture
-def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
+def lake(tmp_path: Path) -> Iterator[HandLake]:
     """A bucket for every session, unless a chain keeps them together."""
     with hand_lake(tmp_path, bucket_bytes_target=8) as lake:
         yield lake
@@ -241,6 +241,7 @@ def test_an_answer_that_was_regenerated_is_the_forks_own(lake: HandLake) -> None
     assert reward(lake, "edit_persistence", "a", "turn") == [("1", 0.0, None)]
 
 
+@pytest.mark.usefixtures("each_database")
 def test_what_comes_late_to_a_parent_opens_its_forks(lake: HandLake) -> None:
     """As long as the parent does not hold it, it is the fork's own."""
     told = complained("a")

@@ -21,7 +21,7 @@ LIKED = parse_definition(
 
 
 @pytest.fixture
-def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
+def lake(tmp_path: Path) -> Iterator[HandLake]:
     """A bucket for every session, unless a chain keeps them together."""
     with hand_lake(tmp_path, bucket_bytes_target=8) as lake:
         yield lake
@@ -52,6 +52,7 @@ def test_every_call_of_a_chain_gets_what_the_chain_was_worth(lake: HandLake) -> 
     assert [row["chain"] for row in chains] == ["a", "alone", "a", "a"]
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_late_event_in_one_session_opens_its_whole_chain(lake: HandLake) -> None:
     lake.store([*worked("a"), started("b", "a", "compaction", 10), *worked("b", 11)])
     lake.store(worked("alone"))
@@ -97,6 +98,7 @@ def test_who_must_not_be_learned_from_excludes_the_chain(lake: HandLake) -> None
     assert whole(lake) == {"a": ("censored", None), "b": ("censored", None)}
 
 
+@pytest.mark.usefixtures("each_database")
 @pytest.mark.parametrize(
     ("links", "asked", "chains"),
     [

@@ -20,7 +20,7 @@ OUTCOMES = """select session_id, outcome, reason from outcomes
 
 
 @pytest.fixture
-def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
+def lake(tmp_path: Path) -> Iterator[HandLake]:
     """`a` names a user, `b` a project, `c` nobody; `a2` is a subagent's of `a`."""
     with hand_lake(tmp_path) as opened:
         opened.send([*session("a", user="u-1"), *session("b", project="p-1"), *session("c")])
@@ -54,6 +54,7 @@ def test_a_run_excludes_whom_a_user_or_a_project_denies(lake: HandLake) -> None:
     assert run_at(lake, 86_500).sessions == 0
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_later_decision_has_its_sessions_computed_again_and_no_others(lake: HandLake) -> None:
     run_at(lake, 86_400)
     assert excluded(lake) == set()
@@ -96,6 +97,7 @@ def test_forks_and_resumes_of_a_denied_session_are_excluded_too(lake: HandLake, 
     assert run_at(lake, 86_600).sessions == 0
 
 
+@pytest.mark.usefixtures("each_database")
 def test_a_decision_of_another_tenant_says_nothing_here(lake: HandLake) -> None:
     lake.store(session("a", user="u-1"), tenant="other")
     decide(lake, "user", "u-1")
