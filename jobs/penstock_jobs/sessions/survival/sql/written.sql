@@ -3,15 +3,17 @@
 -- Reads stored_rewards by the definition `survival`, where a weight is a number of lines. The table
 -- `chosen` says which are current, `willing` in which sessions a person is named.
 with fates as (
-    select session_id, target_id, horizon_s, state, reason, stored_rewards.value, weight,
-           bool_or(coalesce(reason = 'nothing_written', false)) over (
-               partition by session_id, target_id
-           ) as wrote_nothing
+    select session_id, target_id, horizon_s, state, reason, stored_rewards.value, weight
     from stored_rewards
     join chosen using (session_id, computed_at)
     where tenant = getvariable('tenant')
       and definition_version = getvariable('version')
       and name = 'line_survival' and target_kind = 'edit'
+),
+empty as (
+    select distinct session_id, target_id, true as wrote_nothing
+    from fates
+    where reason = 'nothing_written'
 ),
 numbered as (
     select session_id, ts, path, after_lines, before_lines,
@@ -53,5 +55,6 @@ select session_id, target_id, horizon_s, ts, path, tool, model, project, person,
            as lines,
        coalesce(value * weight, 0)       as standing
 from fates
+left join empty using (session_id, target_id)
 left join placed using (session_id, target_id)
 left join owners using (session_id)
