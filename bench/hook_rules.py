@@ -8,6 +8,7 @@ from penstock.events.redaction.checks import (
     _NO_SECRET_BEFORE,
     _NO_SECRET_NAME,
     CHECKS,
+    is_in_column,
 )
 from penstock.events.redaction.rules import built_in_rules
 
@@ -27,7 +28,7 @@ def hook_rules_page() -> str:
     lines.append(f"NO_SECRET_BEFORE = {_NO_SECRET_BEFORE.pattern!r}\n\n")
     lines.append("SECRETS: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [\n")
     for rule in built_in_rules():
-        if rule.kind == "secret":
+        if rule.kind == "secret" and is_in_column not in rule.checks:  # hooks read no tables
             checks = tuple(names[check] for check in rule.checks)
             pattern = rule.pattern.pattern
             lines.append(

@@ -200,7 +200,9 @@ const NO_SECRET_BEFORE =
   /(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$/i;
 const EXPRESSION =
   /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+\d{0,2}|[A-Z]+\d{0,3}(?:_[A-Z0-9]+)+)$/;
-const PASSWORD_NAME = /^(?:[a-z]*pass(?:word|wd|phrase|code|wort)?|pwd|kennwort)s?\d?$/i;
+const PASSWORD_NAME = /^(?:[a-z]*pass(?:wor[dt]|wd|phrase|code)?|pwd|psk|kennwort)?s?\d?$/i;
+const COLUMN_OF_PASSWORDS = /^[ `*]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\r]*$/i;
+const TABLE_CHARS_MAX = 4000;
 const PART_OF_PROGRAM =
   /:\/\/|^[([{]|[\w)\]][([{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|^(?:\/|\.\/|~\/|\$|--)/;
 const KINDS = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
@@ -210,7 +212,7 @@ const NAME_OF_PROGRAM = /^(?:\w*(?:_|[a-z][A-Z])\w*|\w+:|\w+(?:\.|->|::|\?\.)[\w
 const BEFORE_LAST =
   /^[ \t]{0,32}(?:[-+>|*][ \t]{1,4}|[+>])?(?:[A-Za-z]{1,20} ){0,5}["']?[A-Za-z0-9_.-]{1,80}["']?(?:=|:[ \t]+(?:[>|][+-]?\s+)?|(?<spaced>[ \t]+=[ \t]+))$/;
 const BEFORE_ARGUMENT = /(?:^|[\s"'?&;])[A-Za-z0-9_.-]{1,80}=$|>$/;
-const BEHIND_ARGUMENT = /^(?:[\s"'&]|<\/|\\n|$)/;
+const BEHIND_ARGUMENT = /^(?:[\s"'&;]|<\/|\\n|$)/;
 const SECTION = /^\[[\w.: -]{1,60}\]\r?$/m;
 const EXAMPLE_JWT_PARTS = ["eyJzdWIiOiIxMjM0NTY3ODkwI", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"];
 const DIGIT = /^\p{Nd}$/u;
@@ -222,6 +224,7 @@ const CHECKS: Record<string, (candidate: Candidate) => boolean> = {
   token: isToken,
   password: isPassword,
   said: isSaid,
+  in_column: isInColumn,
   strong: isStrong,
   assigned: isAssigned,
   key_block: isKeyBlock,
@@ -252,7 +255,7 @@ function isPassword({ value, name }: Candidate): boolean {
   if (new Set(value).size < 5) return false;
   if (value.includes(" ") && name && (name !== name.toUpperCase() || !/[A-Z]/.test(name))) return false;
   if (WORDS_ONLY.test(value)) {
-    if (name && !PASSWORD_NAME.test(name)) return false;
+    if (!PASSWORD_NAME.test(name)) return false;
     return !ABOUT_PASSWORDS.test(value.toLowerCase()) && !/[_./]/.test(value.slice(0, -1));
   }
   return KINDS.filter((kind) => kind.test(value)).length >= 2;
@@ -262,6 +265,14 @@ function isSaid({ text, start, value }: Candidate): boolean {
   if (/\p{Nd}/u.test(value)) return /\p{L}/u.test(value);
   const end = text.indexOf(value, start) + value.length;
   return value.includes("-") && (end === text.length || text[end] === "\n");
+}
+
+function isInColumn({ text, start, value }: Candidate): boolean {
+  const at = text.indexOf(value, start);
+  const table = text.slice(Math.max(0, at - TABLE_CHARS_MAX), at).split("\n\n").at(-1) ?? "";
+  const rows = table.split("\n").filter((row) => row.includes("|"));
+  const column = (rows.at(-1) ?? "").split("|").length - 1;
+  return COLUMN_OF_PASSWORDS.test((rows[0] ?? "").split("|")[column] ?? "");
 }
 
 function isStrong(candidate: Candidate): boolean {

@@ -125,12 +125,6 @@ export const RULES: readonly Rule[] = [
     needles: ["akia", "asia", "qutjq", "qvnjq"],
   },
   {
-    type: "password",
-    pattern: new RegExp(";\\s?(?:password|pwd)\\s?=\\s?(?<value>[^;\"'\\s\\\\]{4,128})", "gsi"),
-    checks: ["no_example", "password"],
-    needles: ["password", "pwd"],
-  },
-  {
     type: "token",
     pattern: new RegExp("(?<![A-Za-z])(?:bearer|basic|authorization[\"': \\\\]{1,8}token) (?<value>[A-Za-z0-9_~+/.-]{12,4000}={0,2})", "gsi"),
     checks: ["no_example", "mixed"],
@@ -173,10 +167,10 @@ export const RULES: readonly Rule[] = [
     needles: ["passwor", "kennwort", "contrase", "mot de passe", "senha", "wachtwoord", "has\u0142o", "haslo", "heslo", "salasana", "senord", "adgangskode", "parola", "\u043f\u0430\u0440\u043e\u043b\u044c", "\u5bc6\u7801", "\u5bc6\u78bc", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\ube44\ubc00\ubc88\ud638"],
   },
   {
-    type: "seed_phrase",
-    pattern: new RegExp("(?:(?:mnemonic|(?:seed|recovery)[ _-]?(?:phrase|words)?)[\"']?[ ]?(?:[:=]|is)[ ]?[\"'\\\\]{0,2})(?<value>(?:[a-z]{3,8} ){11,23}[a-z]{3,8})(?![a-z ])", "gsi"),
-    checks: [],
-    needles: ["mnemonic", "seed", "recovery"],
+    type: "password",
+    pattern: new RegExp("(?<=\\|)[ ]{1,32}[`*]{0,2}(?<value>[^\\s|`]{6,200}?)[`*]{0,2}[ ]{0,64}(?=\\||\\r?\\n|$)", "gs"),
+    checks: ["no_example", "password", "in_column"],
+    needles: ["password", "passwort", "passwd", "kennwort", "pwd"],
   },
   {
     type: "password",

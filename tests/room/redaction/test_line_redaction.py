@@ -117,7 +117,8 @@ def test_a_key_without_its_end_costs_what_any_text_does() -> None:
      "otpauth://totp/app?secret={upper}&issuer=app", "x --passphrase '{word} and {joined}' y",
      "ldapsearch -x -w {word} -b dc=app", "new UserCredentials('bob', '{word}')",
      "пароль от базы: {joined}", "das Passwort der Datenbank lautet {word}7 bis Freitag",
-     "密码是{word}7"],
+     "密码是{word}7", "| user | Password |\n|---|---|\n| a | secret |\n| b | {joined} |\n",
+     "Server=db;Password={word};Pooling=no"],
 )  # fmt: skip
 def test_personal_tokens_and_passwords_of_words_are_masked(text: str) -> None:
     token = planted_secrets.letters(random.Random(9), 40)
@@ -141,7 +142,8 @@ def test_personal_tokens_and_passwords_of_words_are_masked(text: str) -> None:
      "login(password=snowflake)", '"password": "Passwort"', "bypass=always",
      "password_hash: bcrypt",
      "docker://alpine:stable1@sha256:0", "the password for it is stored", "password: new_password",
-     '("password", "remember")', "password=lambda: 1", "private_key: Key | None"],
+     '("password", "remember")', "password=lambda: 1", "private_key: Key | None",
+     "| Name | Password |\n|---|---|\n| snowflake | secret |"],
 )  # fmt: skip
 def test_what_is_said_about_passwords_stays(text: str) -> None:
     assert text_after(text, redactor(personal="off")) == text

@@ -128,13 +128,11 @@ _KINDS = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum()
 _COMMON_PASSWORDS = frozenset(_KNOWN_VALUES["passwords"])
 _WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
 _PASSWORD_DISTINCT_MIN = 5
-
-
 #: Words in names, types and texts of programs that handle passwords.
 _ABOUT_PASSWORDS = re.compile("|".join(sorted(_KNOWN_VALUES["about_passwords"])))
 _OF_PROGRAM = re.compile(r"^(?:\.?/|~/|\$[A-Za-z_({])|[A-Za-z_.]\([^)]*\)")
 #: A name that says no more than that its value is a password.
-_PASSWORD_NAME = re.compile(r"(?i)(?:[a-z]*pass(?:word|wd|phrase|code|wort)?|pwd|kennwort)s?\d?")
+_PASSWORD_NAME = re.compile(r"(?i)(?:[a-z]*pass(?:wor[dt]|wd|phrase|code)?|pwd|psk|kennwort)?s?\d?")
 
 
 def is_password(candidate: Candidate) -> bool:
@@ -142,15 +140,13 @@ def is_password(candidate: Candidate) -> bool:
     value, name = candidate.value, candidate.name
     if value.lower().strip("!?.") in _COMMON_PASSWORDS or len(set(value)) < _PASSWORD_DISTINCT_MIN:
         return False
-    if _OF_PROGRAM.search(value) or _DIGEST_NAME.match(value):
+    is_sentence = " " in value and name and not name.isupper()
+    if is_sentence or _OF_PROGRAM.search(value) or _DIGEST_NAME.match(value):
         return False
-    if " " in value and name and not name.isupper():
-        return False  # a sentence, unless the environment has it
     if _WORDS_ONLY.fullmatch(value):
-        if name and not _PASSWORD_NAME.fullmatch(name):
+        if _PASSWORD_NAME.fullmatch(name) is None or _ABOUT_PASSWORDS.search(value.lower()):
             return False
-        about = _ABOUT_PASSWORDS.search(value.lower())
-        return about is None and not any(char in "_./" for char in value[:-1])
+        return not any(char in "_./" for char in value[:-1])
     return sum(any(map(kind, value)) for kind in _KINDS) >= 2
 
 
@@ -160,6 +156,18 @@ def is_said(candidate: Candidate) -> bool:
     if any(map(str.isdigit, value)):
         return any(map(str.isalpha, value))
     return "-" in value and candidate.text[candidate.start + len(value) :][:1] in ("", "\n")
+
+
+_COLUMN_OF_PASSWORDS = re.compile(r"(?i)[ `*]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\r]*")
+_TABLE_CHARS_MAX = 4000
+
+
+def is_in_column(candidate: Candidate) -> bool:
+    """Whether it stands in a table, in a column of passwords."""
+    before = candidate.text[max(0, candidate.start - _TABLE_CHARS_MAX) : candidate.start]
+    rows = [row for row in before.rpartition("\n\n")[2].split("\n") if "|" in row]
+    head, column = rows[0].split("|"), rows[-1].count("|")
+    return column < len(head) and _COLUMN_OF_PASSWORDS.fullmatch(head[column]) is not None
 
 
 _NO_SECRET_NAME = re.compile(
@@ -185,11 +193,9 @@ def is_assigned(candidate: Candidate) -> bool:
     before = candidate.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
     if name and _NO_SECRET_BEFORE.search(before):
         return False
-    if not name or match.groupdict().get("bare") is None:
+    if not name or match.groupdict().get("bare") is None or _is_literal(candidate):
         return True
     value = candidate.value.rstrip(".")
-    if _is_literal(candidate):
-        return True
     # Without quotes it is one in a configuration, and an expression in a program.
     if _EXPRESSION.fullmatch(value):
         return False
@@ -206,7 +212,7 @@ _BEFORE_LAST = re.compile(
 )
 #: An argument of a command or an address, a variable before a command, an element of XML.
 _BEFORE_ARGUMENT = re.compile(r"(?:^|[\s\"'?&;])[A-Za-z0-9_.-]{1,80}=$|>$")
-_BEHIND_ARGUMENT = re.compile(r"(?:[\s\"'&]|</|\\n|$)")
+_BEHIND_ARGUMENT = re.compile(r"(?:[\s\"'&;]|</|\\n|$)")
 _SECTION = re.compile(r"(?m)^\[[\w.: -]{1,60}\]\r?$")
 
 
@@ -222,9 +228,8 @@ def _is_literal(candidate: Candidate) -> bool:
         return True
     after = text[end : end + _LINE_CHARS_MAX].partition("\n")[0].strip()
     last = _BEFORE_LAST.fullmatch(before) if not after or after[0] == "#" else None
-    if last is None or not last["spaced"]:
-        return last is not None
-    return _SECTION.search(text, max(0, begin - _SECTION_CHARS_MAX), begin) is not None
+    section = _SECTION.search(text, max(0, begin - _SECTION_CHARS_MAX), begin)
+    return last is not None and (not last["spaced"] or section is not None)
 
 
 _BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]{24,}")
@@ -390,7 +395,8 @@ def is_mac(candidate: Candidate) -> bool:
 CHECKS: dict[str, Callable[[Candidate], bool]] = {
     check.__name__.removeprefix("is_"): check
     for check in (
-        is_no_example, is_mixed, is_token, is_password, is_said, is_strong, is_assigned,
-        is_key_block, is_jwt, is_email, is_phone, is_card, is_iban, is_ipv4, is_ipv6, is_mac,
+        is_no_example, is_mixed, is_token, is_password, is_said, is_in_column, is_strong,
+        is_assigned, is_key_block, is_jwt, is_email, is_phone, is_card, is_iban, is_ipv4, is_ipv6,
+        is_mac,
     )
 }  # fmt: skip
