@@ -22,7 +22,7 @@ one of them, in small letters, is in each text that the pattern matches."""
 
 def hook_rules_page() -> str:
     names = {check: name for name, check in CHECKS.items()}
-    lines = [_HEAD, "# fmt: off\n# ruff: noqa: E501, RUF100\n"]
+    lines = [_HEAD, "# fmt: off\n# ruff: noqa: E501, RUF001, RUF100\n"]
     lines.append(f"EXAMPLE_WORDS = {_EXAMPLE_WORDS.pattern!r}\n")
     lines.append(f"NO_SECRET_NAME = {_NO_SECRET_NAME.pattern!r}\n")
     lines.append(f"NO_SECRET_BEFORE = {_NO_SECRET_BEFORE.pattern!r}\n\n")

@@ -3,7 +3,7 @@ Each has the type in its placeholder, a pattern, the checks that a match has to 
 one of them, in small letters, is in each text that the pattern matches."""
 
 # fmt: off
-# ruff: noqa: E501, RUF100
+# ruff: noqa: E501, RUF001, RUF100
 EXAMPLE_WORDS = 'example|sample|dummy|placeholder|changeme|change[_-]me|redacted|insert|replace|not[_-]?real|your[_-]|_your|my[_-]?(?:secret|token|key|pass)|fake|foobar|lorem|deadbeef|cafebabe|todo|x{4}|\\*{3}|\\.{3}|0{7}|123456789|abcdefgh|qwertyui|secret[_-]?(?:key|here|value|token)$'
 NO_SECRET_NAME = '(?i)(?:iz(?:er|e|ation)|_?(?:hash|digest|checksum|sha\\d*|type|kind|name|names|count|counts|limit|max|min|id|ids|url|uri|path|file|dir|field|header|prefix|suffix|length|size|ttl|expir\\w*|policy|regex|pattern|label|placeholder|hint|algorithm|class|column|format|version|status|strategy|provider|endpoint|host|ref|arn|budget|usage|index|error|message|scheme|rotation|source|mode|enabled|required|fingerprint|thumbprint|ors?|ored))$'
 NO_SECRET_BEFORE = '(?i)(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$'
