@@ -17,7 +17,7 @@ from penstock_jobs.rewards.followups.judge import DISSATISFIED, wilson
 from penstock_jobs.shards.conversation.reader import read_conversation
 from penstock_jobs.shards.conversation.session_events import events_by_session
 from penstock_jobs.shards.hints.finder import HintFinder
-from penstock_jobs.shards.hints.follow_up import NAME
+from penstock_jobs.shards.hints.sources import FOLLOW_UP
 from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth
 from penstock_jobs.simulator.users import PLAIN, World, bent
@@ -42,7 +42,7 @@ def named_calls(world: World, sessions: int, seed: int = 7) -> Counter[str]:
     names = sorted(truths)
     finder = HintFinder(
         rows,
-        [NAME],
+        [FOLLOW_UP],
         tenant="default",
         as_of_us=_LATER_US,
         chains={name: truths[name].parent_session or name for name in names},

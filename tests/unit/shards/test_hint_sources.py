@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.shards.hints import SOURCES
-from penstock_jobs.shards.hints.faulty_call import CallFacts, faulty_call, names_in
-from penstock_jobs.shards.hints.follow_up import correcting_words
-from penstock_jobs.shards.hints.hint import CallPlace, Hint, Report, ToldChain
-from penstock_jobs.shards.hints.outputs import cut_at_clause, shortened
-from penstock_jobs.shards.hints.solutions import holds_answer
+from penstock_jobs.shards.hints.finder import holds_answer
+from penstock_jobs.shards.hints.hint import (
+    CallFacts,
+    CallPlace,
+    Hint,
+    Report,
+    ToldChain,
+    faulty_call,
+    names_in,
+)
+from penstock_jobs.shards.hints.sources import SOURCES, correcting_words, shortened
+from penstock_jobs.shards.rows.hint_rows import cut_at_clause
 from penstock_jobs.shards.rows.token_credit import EditMark
 from tests.support.shards.talks import Talk, asks
 

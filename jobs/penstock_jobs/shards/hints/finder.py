@@ -1,7 +1,7 @@
 """Finding hints in a slice: reads what was said of calls, and asks the recipe's sources."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,11 +13,11 @@ from penstock_jobs.rewards.followups.judge import DISSATISFIED
 from penstock_jobs.rewards.requests import judgements_of, requests_of
 from penstock_jobs.rewards.rows import payload_fields, row_tuples
 from penstock_jobs.shards.conversation.conversation import Conversation
-from penstock_jobs.shards.hints import SOURCES
+from penstock_jobs.shards.conversation.session_events import tool_calls_of
 from penstock_jobs.shards.hints.hint import Hint, Report, ToldChain, WriteHints
-from penstock_jobs.shards.hints.solutions import holds_answer
+from penstock_jobs.shards.hints.sources import SOURCES
 from penstock_jobs.shards.hints.written import NAME as WRITTEN
-from penstock_jobs.shards.rows.preferences import Correction
+from penstock_jobs.shards.rows.preferences import Correction, texts_of
 from penstock_jobs.shards.rows.token_credit import EditMark, edit_marks
 
 _TABLES = ("turns", "model_calls", "edits", "feedback", "events")
@@ -26,6 +26,8 @@ _REPORTS = ("tool_result", "test_result", "feedback")
 _CORRECTING = DISSATISFIED - {"complains"}
 #: A lower probability is too often a new wish: `python -m bench.hint_calls` shows what it costs.
 _SURE = 0.8
+#: Shorter lines are in many answers by chance.
+_LINE_CHARS_MIN = 16
 
 
 class HintFinder:
@@ -109,3 +111,45 @@ def _users(rows: pa.Table) -> dict[str, set[str]]:
     for session, user in row_tuples(pairs, "session_id", "user"):
         users[session] |= {user} - {None}
     return users
+
+
+# Solutions in hints: lines of later answers, word for word
+
+
+def holds_answer(hint: Hint, chain: ToldChain) -> Hint:
+    """Mark a hint that holds a line of a later answer, unless it was known before the call."""
+    if not hint.answer_free:
+        return hint
+    own = chain.conversations[hint.call.session_id]
+    moment = own.calls[hint.call.number].event.ts_us, hint.call
+    lines = {
+        line
+        for place, facts in chain.calls
+        if (facts.ts_us, place) > moment
+        for text in _written(chain.conversations[place.session_id], place.number)
+        for line in map(str.strip, text.splitlines())
+        if len(line) >= _LINE_CHARS_MIN and line in hint.text
+    }
+    if not lines:
+        return hint
+    known = "\n".join(_told_before(own, hint.call.number))
+    return replace(hint, answer_free=all(line in known for line in lines))
+
+
+def _written(conversation: Conversation, call: int) -> Iterator[str]:
+    """Yield what a call wrote: its text, and the texts in its tool calls."""
+    payload = conversation.calls[call].payload
+    yield payload.text or ""
+    for tool in tool_calls_of(payload):
+        yield from texts_of(tool.arguments)
+
+
+def _told_before(conversation: Conversation, call: int) -> Iterator[str]:
+    """Yield what the model had read, and what it had written with this call."""
+    for message in conversation.messages:
+        if message.call is None:
+            yield message.content
+        elif message.call > call:
+            break
+        else:
+            yield from _written(conversation, message.call)

@@ -4,8 +4,9 @@ The hint is one message, rendered by the recipe's template, behind the last mess
 had read. So it stands at a boundary of the template, and the completion's ids stay as they are.
 """
 
+import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -17,7 +18,6 @@ from penstock_jobs.rewards.bucket import TurnKey
 from penstock_jobs.shards.conversation.conversation import ChatMessage, Conversation
 from penstock_jobs.shards.conversation.token_payload import Ids
 from penstock_jobs.shards.hints.hint import Hint
-from penstock_jobs.shards.hints.outputs import cut_at_clause
 from penstock_jobs.shards.recipe import Hints
 from penstock_jobs.shards.rows.engine_branches import Branch
 from penstock_jobs.shards.rows.rendered_branches import Renderer
@@ -34,6 +34,7 @@ HintRefusal = Literal[
 _SAMPLE = "what-a-hint-says"
 #: Tokens that an engine may put behind what opens an answer, such as thinking that is none.
 _OPENED_TOKENS_MAX = 8
+_CLAUSE_END = re.compile(r"(?<=[.!?;:,…])\s+|(?<=[。、！？])|\n+")  # noqa: RUF001 several scripts
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,18 @@ class HintRows:
             "hint_session_id": hint.session_id,
         }
         return HintedBranch(number, branch, columns)
+
+
+def cut_at_clause(text: str, fits: Callable[[str], bool]) -> str | None:
+    """Cut a text at the end of a clause so that it fits; None if less than half of it does."""
+    if fits(text):
+        return text
+    ends = [match.start() for match in _CLAUSE_END.finditer(text)]
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if fits(text[: ends[middle]]) else (low, middle)
+    return text[: ends[low - 1]] if low and 2 * ends[low - 1] >= len(text) else None
 
 
 def cut_branch(branch: Branch, calls: Sequence[int]) -> Branch:

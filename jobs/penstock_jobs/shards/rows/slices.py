@@ -31,7 +31,7 @@ from penstock_jobs.shards.conversation.session_events import (
 )
 from penstock_jobs.shards.hints.finder import HintFinder
 from penstock_jobs.shards.hints.hint import WriteHints
-from penstock_jobs.shards.hints.left_text import NAME as LEFT_TEXT
+from penstock_jobs.shards.hints.sources import LEFT_TEXT
 from penstock_jobs.shards.hints.written import NAME as WRITTEN
 from penstock_jobs.shards.hints.written import HintWriter
 from penstock_jobs.shards.recipe import Advantage, Hints, Preferences, Tokens
