@@ -4,6 +4,7 @@ A slice is whole groups of the shard, made by one worker from events to parts. F
 before they are written, so that collection removes files of killed builds.
 """
 
+import dataclasses
 import hashlib
 import uuid
 from collections import Counter
@@ -39,7 +40,7 @@ from penstock.shards.manifest import (
     PartFile,
     PolicyRange,
     RewardReference,
-    RoutesFile,
+    ShardFile,
     SnapshotReference,
     StoredShard,
     Tokenizer,
@@ -289,11 +290,7 @@ def _manifest(
 
 
 def _publish(
-    lake: Lake,
-    tenant: str,
-    manifest: Manifest,
-    owner: str,
-    staged: Sequence[tuple[str, PartFile | RoutesFile]],
+    lake: Lake, tenant: str, manifest: Manifest, owner: str, staged: Sequence[tuple[str, ShardFile]]
 ) -> StoredShard:
     """Copy staged files to the shard's folder, the manifest last.
 
@@ -346,6 +343,7 @@ def slice_tasks(
     planned, links = plan.sessions, plan.sessions.links
     tenant, limits = sessions.tenant, part_limits(recipe)
     as_of_us = sessions.snapshot_us()
+    own = dataclasses.replace(recipe, target=None, directory=recipe.directory.resolve())
     filters = SessionFilters(sessions.lake.database, bytes_max=inf)
     for number, (start, end) in enumerate(pairwise(bounds)):
         piece = plan.rows(start, end)
@@ -361,8 +359,7 @@ def slice_tasks(
             owner=owner,
             folder=f"{staging_folder(tenant)}/{owner}/{number:05d}",
             limits=limits,
-            tokens=recipe.tokens,
-            directory=recipe.directory.resolve(),
+            recipe=own,
             chosen=piece,
             bucket=bucket_of_sessions(sessions.pin, number, read, filters),
             chains={name: links.chain(name) for name in chain},
@@ -371,8 +368,5 @@ def slice_tasks(
                 name: plan.repeated_events[name] for name in chain if name in plan.repeated_events
             },
             tenant=tenant,
-            preferences=recipe.preferences,
-            hints=recipe.hints,
-            advantage=recipe.advantage,
             as_of_us=as_of_us,
         )

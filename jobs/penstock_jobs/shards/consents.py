@@ -48,7 +48,7 @@ from penstock.shards.shard import FOLDER, shard_folder
 from penstock.shards.tables import ERASED, of_shard, shard, shard_file, shard_left_out, shard_mark
 from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.registration import (
-    count_marks,
+    count_denied,
     held_sessions,
     mark_denied,
     marked_sessions,
@@ -78,9 +78,9 @@ def withdraw(
     with lake.database.read() as connection:
         scope = ErasureScope(tenant, kind, subject, clock_us(connection))
     sessions = {each.session_id for found in find_sessions(lake, scope) for each in found}
-    before = count_marks(lake.database, tenant, NO_TRAIN)
+    before = count_denied(lake.database, tenant)
     mark_denied(lake, tenant, sessions)
-    marked = count_marks(lake.database, tenant, NO_TRAIN)
+    marked = count_denied(lake.database, tenant)
     withdrawn = []
     for each in list_shards(lake.database, tenant):
         count = marked.get(each.id, 0)
@@ -96,7 +96,7 @@ def take_back(lake: Lake, tenant: str) -> None:
     Sessions that left the lake keep their marks, since their users are unknown."""
     queries = SnapshotQueries(lake, None, tenant)
     links = queries.links()
-    counts = count_marks(lake.database, tenant, NO_TRAIN)
+    counts = count_denied(lake.database, tenant)
     for each in list_shards(lake.database, tenant):
         if each.id not in counts:
             continue

@@ -1,6 +1,7 @@
 """The card of a data set on the Hugging Face Hub: a README.md whose front matter the Hub reads."""
 
 import re
+from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,8 @@ from penstock.events.redaction.placeholders import PLACEHOLDER
 
 CARD_NAME = "README.md"
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
-#: Steps of the Hub's size categories, with their names.
-_SIZES = {1_000: "1K", 10_000: "10K", 100_000: "100K", 1_000_000: "1M", 10_000_000: "10M"}
+#: The Hub's size categories, which end at powers of ten.
+_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "n>10M")
 
 
 @dataclass
@@ -38,7 +39,7 @@ class DataCard:
         tags = [f"- {tag}" for tag in (*self.tags, "coding-agents", "penstock")]
         front = [
             f"license: {self.license}", "tags:", *tags, "size_categories:",
-            f"- {_size_category(self.size)}", "configs:", *configs,
+            f"- {_SIZES[bisect([10**n for n in range(3, 8)], self.size)]}", "configs:", *configs,
         ]  # fmt: skip
         made = f"Made by Penstock {penstock.__version__}."
         head = "\n".join(["---", *front, "---"])
@@ -72,12 +73,3 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _cell(value: object) -> str:
     return " ".join(str(value).replace("|", "\\|").split())
-
-
-def _size_category(size: int) -> str:
-    below = "n"
-    for step, name in _SIZES.items():
-        if size < step:
-            return f"{below}<{name}" if below == "n" else f"{below}<n<{name}"
-        below = name
-    return f"n>{below}"

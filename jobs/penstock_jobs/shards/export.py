@@ -262,23 +262,6 @@ def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.
     return values
 
 
-def token_values(rows: Rows, name: str, field: str, before: float | None = None) -> np.ndarray:
-    """Expand runs to tokens. Tokens before the first run get `before`, else the first value.
-
-    Rows without runs get `before`, else 0."""
-    runs = rows.lists(name)
-    starts, values = runs.numbers("start").astype(np.int64), runs.numbers(field)
-    expanded = np.full(int(rows.offsets[-1]), 0 if before is None else before, values.dtype)
-    for row in np.flatnonzero(runs.lengths):
-        first, last = runs.offsets[row], runs.offsets[row + 1]
-        own = expanded[rows.offsets[row] : rows.offsets[row + 1]]
-        if before is None:
-            own[:] = values[first]
-        for start, value in zip(starts[first:last], values[first:last], strict=True):
-            own[start:] = value
-    return expanded
-
-
 def token_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     """Yield rows with TOKENS as arrays and `routed_experts` by `experts_of`."""
     rows, names = Rows(table), [name for name in TOKENS if name in table.column_names]

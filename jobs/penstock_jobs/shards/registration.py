@@ -173,11 +173,11 @@ def marked_sessions(database: Database, tenant: str, shard_id: str, reason: str)
     return {session for session, why in marks_of(database, tenant, shard_id) if why == reason}
 
 
-def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
-    """Count marks for a reason by shard."""
+def count_denied(database: Database, tenant: str) -> dict[str, int]:
+    """Count sessions without consent by shard."""
     query = (
         sa.select(shard_mark.c.shard, sa.func.count().label("marks"))
-        .where(shard_mark.c.tenant == tenant, shard_mark.c.reason == reason)
+        .where(shard_mark.c.tenant == tenant, shard_mark.c.reason == NO_TRAIN)
         .group_by(shard_mark.c.shard)
     )
     with database.read() as connection:

@@ -39,10 +39,6 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         sha256_digits(self.sha256)
 
 
-class RoutesFile(ShardFile, frozen=True, kw_only=True):
-    """The side file with the routed experts of a part."""
-
-
 class PartFile(ShardFile, frozen=True, kw_only=True):
     """A file of rows. `first` and `last` are the groups at its ends."""
 
@@ -54,7 +50,8 @@ class PartFile(ShardFile, frozen=True, kw_only=True):
     last: str
     #: Row groups that continue a group, because it is larger than one.
     continued: list[int] = []
-    routes: RoutesFile | None = None
+    #: The side file with its routed experts.
+    routes: ShardFile | None = None
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

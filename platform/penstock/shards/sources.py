@@ -14,7 +14,6 @@ from itertools import accumulate
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.core.errors import InvalidInput
 from penstock.shards.batches import (
@@ -33,32 +32,12 @@ from penstock.shards.shard import ShardDamaged
 
 #: Chunks per window. It is part of the order: another number is another order.
 WINDOW_CHUNKS = 4
-_ROUNDS = 8
 
 
 def permute(count: int, key: bytes) -> np.ndarray:
-    """Permute range(count): a Feistel network over the next power of four, repeated until the
-    result is in range."""
-    if count <= 1:
-        return np.zeros(count, np.int64)
-    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
-    low = (np.uint64(1) << half) - np.uint64(1)
-    numbers = np.arange((int(low) + 1) ** 2, dtype=np.uint64)
-    left, right = numbers >> half, numbers & low
-    for mask in np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64):
-        left, right = right, left ^ (_mixed(right ^ mask) & low)
-    steps = (left << half) | right
-    permuted = steps[:count]
-    while (outside := permuted >= count).any():
-        permuted[outside] = steps[permuted[outside]]
-    return permuted.astype(np.int64)
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix 64 bits, so that each output bit depends on all input bits."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    """Permute range(count) by the raw numbers of PCG64, which no version of numpy changes."""
+    drawn = np.random.PCG64(int.from_bytes(hashlib.sha256(key).digest())).random_raw(count)
+    return np.asarray(np.argsort(drawn, kind="stable"))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import MIB
 from penstock.lake.segments import DigestingFile
-from penstock.shards.manifest import PartFile, RoutesFile, part_name, routes_name
+from penstock.shards.manifest import PartFile, ShardFile, part_name, routes_name
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
@@ -205,7 +205,7 @@ class _OpenPart:
             if side and side.waiting_rows:
                 side.write(side.waiting_rows, side.waiting_bytes)
         if side:
-            routes = RoutesFile(name=routes_name(self._name), **side.facts())
+            routes = ShardFile(name=routes_name(self._name), **side.facts())
         facts = file.facts() | self.counts | {"first": self._first, "last": self._last}
         return PartFile(name=self._name, continued=self._continued, routes=routes, **facts)
 

@@ -16,7 +16,7 @@ from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.conversation.session_events import COLUMNS
-from penstock_jobs.shards.recipe import Advantage, Preferences, Tokens
+from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.rows.plain_rows import PlainRows
 from penstock_jobs.shards.rows.slices import SliceTask, slice_samples
 from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS
@@ -247,17 +247,13 @@ def task_of(rows: pa.Table, *, reward: float | None = 0.5, max_length: int = 10_
         owner="o",
         folder="f",
         limits=PartLimits(),
-        tokens=Tokens(source="engine", max_length=max_length),
-        directory=Path(),
+        recipe=Recipe("r", tokens=Tokens(source="engine", max_length=max_length)),
         chosen=chosen,
         bucket=Bucket(0, 0, None, None, (), ()),
         chains={name: name for name in names},
         consents=dict.fromkeys(names[::2], "train"),
         repeated_events={names[-1]: frozenset({"e3"})},
         tenant="default",
-        preferences=Preferences(),
-        hints=None,
-        advantage=Advantage(),
         as_of_us=START_US,
     )
 
@@ -300,7 +296,7 @@ def test_plain_sessions_are_as_their_conversations(
     for task in (task_of(rows), task_of(rows, reward=None), task_of(rows, max_length=14)):
         ours = what_came(task, rows)
         assert_same(ours, reference(task, rows))
-        assert ours[2] > (20 if task.tokens.max_length > 14 else 0)  # most are plain
+        assert ours[2] > (20 if task.recipe.tokens.max_length > 14 else 0)  # most are plain
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES))

@@ -80,6 +80,6 @@ def routes(rows: int, first: int = 0) -> dict[str, Any]:
 def told(conversation: Conversation) -> list[list[tuple[str, str]]]:
     """Who said what, by context."""
     return [
-        [(message.role, message.content) for message in context.messages]
+        [(message.role, message.content) for message in context]
         for context in conversation.contexts
     ]

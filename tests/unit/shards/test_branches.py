@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.shards.conversation.token_payload import (
-    ANY,
     EngineTokens,
     ExpectedTokens,
     PromptMemory,
@@ -167,7 +166,7 @@ def test_each_run_of_temperatures_begins_with_the_tokens_of_a_call() -> None:
         for value in values:
             talk.user("go").model("a", tokens=tokens(prompt, [2, 3]), sampling=value)
             prompt = [*prompt, 2, 3, 4]
-        [branch] = engine_branches(talk.conversation()).branches
+        [branch] = engine_branches(talk.conversation(), ExpectedTokens()).branches
         return branch.temperature_runs, branch.temperature
 
     hot, cold = {"temperature": 1.5}, {"temperature": 1}
@@ -180,7 +179,7 @@ def test_after_a_compaction_the_link_says_so() -> None:
     talk = Talk().user("go").model("a", call_id="m", tokens=tokens([1], [2]))
     talk.add("compaction", {"summary_call_id": "m"}).model("b", tokens=tokens([5], [6]))
     talk.model("c", tokens=tokens([7], [8]))
-    found = engine_branches(talk.conversation()).branches
+    found = engine_branches(talk.conversation(), ExpectedTokens()).branches
     assert [(one.parent, one.link) for one in found] == [
         (None, None), (0, "compaction"), (1, "fork"),
     ]  # fmt: skip
@@ -190,7 +189,9 @@ def test_copies_and_what_no_model_said_are_not_trained() -> None:
     talk = Talk().user("go").model("a", tokens=tokens([1], [2]))
     talk.model("b", tokens=tokens([1, 2], [3]), model="<synthetic>")
     talk.model("c", tokens=tokens([1, 2, 3], [4]))
-    [branch] = engine_branches(talk.conversation(copied=frozenset({"e2"}))).branches
+    [branch] = engine_branches(
+        talk.conversation(copied=frozenset({"e2"})), ExpectedTokens()
+    ).branches
     assert parts(branch) == [([1, 2, 3], False), ([4], True)]
 
 
@@ -335,7 +336,7 @@ def test_a_prompt_that_goes_on_is_decoded_as_any_other(comma: str) -> None:
     for prompt, completion in texts:
         given = f'{{"prompt_ids":{prompt},"completion_ids":{completion}}}'.replace(",", comma)
         raw = msgspec.Raw(given.encode())
-        found, alone = read_tokens(raw, ANY, memory), read_tokens(raw, ANY)
+        found, alone = (read_tokens(raw, ExpectedTokens(), own) for own in (memory, PromptMemory()))
         if isinstance(alone, EngineTokens):
             assert isinstance(found, EngineTokens)
             assert found.prompt.tolist() == alone.prompt.tolist()

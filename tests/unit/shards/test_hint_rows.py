@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import InvalidInput
+from penstock_jobs.shards.conversation.token_payload import ExpectedTokens
 from penstock_jobs.shards.rows.engine_branches import Branch, engine_branches
 from penstock_jobs.shards.rows.hint_rows import HintFrame, cut_branch
 from penstock_jobs.shards.rows.rendered_branches import ChatTemplate, Renderer
@@ -22,7 +23,7 @@ def three_calls() -> Branch:
     talk.model("b", tokens=tokens([1, 2, 3, 4, 5], [6, 7], **more), **hot)
     last = {"policy_version_runs": [[0, 9]], "routed_experts": routes(10)}
     talk.model("c", tokens=tokens([1, 2, 3, 4, 5, 6, 7, 8], [9, 10], **last), **hot)
-    [branch] = engine_branches(talk.conversation()).branches
+    [branch] = engine_branches(talk.conversation(), ExpectedTokens()).branches
     return branch
 
 

@@ -21,7 +21,7 @@ LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% end
 DOUBLE = (
     "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
 )
-MESSAGES = Talk().user("go").model("a").conversation().contexts[0].messages
+MESSAGES = Talk().user("go").model("a").conversation().contexts[0]
 
 
 @pytest.fixture(scope="module")

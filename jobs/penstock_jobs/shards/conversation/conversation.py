@@ -82,13 +82,8 @@ class ModelCall:
     flags: frozenset[Flag]
 
 
-@dataclass(frozen=True, slots=True)
-class ChatContext:
-    """The context of the model between two compactions."""
-
-    messages: tuple[ChatMessage, ...]
-    #: False if it began with an unknown summary.
-    complete: bool = True
+#: The context of the model between two compactions.
+ChatContext = tuple[ChatMessage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class Conversation:
 
     @property
     def messages(self) -> list[ChatMessage]:
-        return [message for context in self.contexts for message in context.messages]
+        return [message for context in self.contexts for message in context]
 
 
 class SequenceEnd(NamedTuple):
@@ -335,8 +330,8 @@ def marked(context: ChatContext, taken_back: dict[int, Regeneration]) -> ChatCon
         return context
     messages: list[ChatMessage] = []
     current: Regeneration | None = None
-    for message in context.messages:
+    for message in context:
         if message.role != "tool":
             current = None if message.call is None else taken_back.get(message.call)
         messages.append(message if current is None else replace(message, regeneration=current))
-    return replace(context, messages=tuple(messages))
+    return tuple(messages)

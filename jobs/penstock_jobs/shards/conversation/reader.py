@@ -8,7 +8,7 @@ own place.
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -133,12 +133,8 @@ def _nearest(requests: list[_ToolRequest], at: int) -> list[_ToolRequest]:
     return requests[first : first + 1]
 
 
-@dataclass(slots=True)
-class _ContextDraft:
-    """An unfinished context: messages with the places of their events."""
-
-    messages: list[tuple[int, ChatMessage]] = field(default_factory=list)
-    complete: bool = True
+#: An unfinished context: messages with the places of their events.
+_ContextDraft = list[tuple[int, ChatMessage]]
 
 
 class _ConversationReader:
@@ -152,7 +148,7 @@ class _ConversationReader:
         self.ending: Ending | None = None
         self.refused: set[int] = set()
         self._copied = copied
-        self._drafts = [_ContextDraft()]
+        self._drafts: list[_ContextDraft] = [[]]
         self._turn = 0
         self._results: dict[int, ChatMessage] = {}
         self._known_calls: set[tuple[object, ...]] = set()
@@ -200,14 +196,14 @@ class _ConversationReader:
 
     def contexts(self) -> Iterator[ChatContext]:
         for draft in self._drafts:
-            if draft.messages or len(self._drafts) == 1:
-                yield ChatContext(tuple(self._with_results(draft)), draft.complete)
+            if draft or len(self._drafts) == 1:
+                yield tuple(self._with_results(draft))
 
     def _offer(
         self, at: int, event: Event, payload: SessionStartPayload | ModelCallPayload
     ) -> None:
         self.tools = self.tools or tools_of(payload.tools)
-        messages = self._drafts[-1].messages
+        messages = self._drafts[-1]
         if payload.system and not (messages and messages[0][1].role == "system"):
             messages.insert(0, (at, self._message("system", payload.system, event)))
 
@@ -257,7 +253,7 @@ class _ConversationReader:
             self._last = ("tool", event.seq)
 
     def _compact(self, at: int, event: Event, payload: CompactionPayload) -> None:
-        messages = self._drafts[-1].messages
+        messages = self._drafts[-1]
         system = [(place, message) for place, message in messages if message.role == "system"]
         if len(system) == len(messages):
             return  # nothing was compacted
@@ -265,7 +261,7 @@ class _ConversationReader:
         if place > at:
             self._late_summaries[place] = len(self._drafts) - 1
         text = written or payload.summary
-        self._drafts.append(_ContextDraft(system, complete=bool(text)))
+        self._drafts.append(system)
         if text:
             self._add(at, self._message("user", text, event, {"summary", "synthetic"}))
         self.ending = None
@@ -275,7 +271,7 @@ class _ConversationReader:
             return
         call = self.calls[number]
         self.calls[number] = replace(call, flags=call.flags | {"interrupted"})
-        messages = self._drafts[call.context].messages
+        messages = self._drafts[call.context]
         for position, (at, message) in enumerate(messages):
             if message.call == number:
                 flagged = replace(message, flags=message.flags | {"interrupted"})
@@ -294,10 +290,10 @@ class _ConversationReader:
                 if call.payload.call_id == call_id:
                     return call.number
             for draft in reversed(self._drafts):
-                for _, message in reversed(draft.messages):
+                for _, message in reversed(draft):
                     if any(tool_call.id == call_id for tool_call in message.tool_calls):
                         return message.call
-        last = self._drafts[-1].messages[-1:]
+        last = self._drafts[-1][-1:]
         return last[0][1].call if last else None
 
     def _message(
@@ -307,12 +303,12 @@ class _ConversationReader:
         return ChatMessage(role, content, *place, flags=frozenset(flags), **more)
 
     def _add(self, at: int, message: ChatMessage, context: int = -1) -> None:
-        self._drafts[context].messages.append((at, message))
+        self._drafts[context].append((at, message))
         self._last = (message.role, message.seq)
 
     def _with_results(self, draft: _ContextDraft) -> Iterator[ChatMessage]:
-        answers = [at for at, message in draft.messages if message.role == "assistant"]
-        for position, (at, message) in enumerate(draft.messages, start=1):
+        answers = [at for at, message in draft if message.role == "assistant"]
+        for position, (at, message) in enumerate(draft, start=1):
             yield message
             next_answer = bisect_right(answers, at)
             for nth, call in enumerate(message.tool_calls):
@@ -326,7 +322,7 @@ class _ConversationReader:
                         name=result.name or call.name,
                         flags=result.flags | {"late"} if is_late else result.flags,
                     )
-                elif position < len(draft.messages):
+                elif position < len(draft):
                     yield ChatMessage(
                         *("tool", "", message.turn, message.seq, message.event_id),
                         tool_call_id=call.id or None,

@@ -64,9 +64,6 @@ class ExpectedTokens:
     vocabulary: int | None = None
 
 
-ANY = ExpectedTokens()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertRoutes:
     """Experts of consecutive tokens, a row each."""
@@ -139,7 +136,7 @@ def _decoded(text: bytes) -> Wide:
 
 
 def read_tokens(
-    raw: Raw, expected: ExpectedTokens, memory: PromptMemory | None = None
+    raw: Raw, expected: ExpectedTokens, memory: PromptMemory
 ) -> EngineTokens | str | None:
     """Read a call's tokens; None without any. A text names a problem.
 
@@ -149,7 +146,7 @@ def read_tokens(
         if payload is None:
             return None
         texts = (bytes(payload.prompt_ids), bytes(payload.completion_ids))
-        prompt, completion = (memory or PromptMemory()).decode(*texts)
+        prompt, completion = memory.decode(*texts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "tokens_unreadable"
     except OverflowError:

@@ -78,6 +78,13 @@ def read_preferences(text: str | None) -> list[Preference]:
     return [preference for preference in known if preference.prompt]
 
 
+def read_pairs(row: dict[str, Any]) -> list[tuple[Preference, list[OpenAiMessage]]]:
+    """Read preferences of a row, each with the messages before it."""
+    known = read_preferences(row["preferences"])
+    told = read_dialogue(row["messages"]) if known else "no_messages"
+    return [] if isinstance(told, str) else [(each, told[: each.prompt]) for each in known]
+
+
 def read_dialogues(
     rows: pa.Table, output: ExportOutput
 ) -> Iterator[tuple[dict[str, Any], list[OpenAiMessage]]]:

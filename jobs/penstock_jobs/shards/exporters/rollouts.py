@@ -36,7 +36,7 @@ from penstock_jobs.shards.export import (
     ShardSource,
     token_rows,
 )
-from penstock_jobs.shards.exporters.messages import read_dialogue, read_preferences, stripped
+from penstock_jobs.shards.exporters.messages import read_pairs, stripped
 
 Row = dict[str, Any]
 _UNKNOWN_SOURCE = "penstock"
@@ -262,14 +262,10 @@ def _message_log(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _write_preferences(row: dict[str, Any], output: ExportOutput, name: str) -> None:
-    preferences = read_preferences(row["preferences"])
-    messages = read_dialogue(row["messages"]) if preferences else "no_messages"
-    if isinstance(messages, str):
-        return
-    for preference in preferences:
+    for preference, before in read_pairs(row):
         sides = enumerate((preference.chosen, preference.rejected))
         pair = {
-            "context": stripped(messages[: preference.prompt]),
+            "context": stripped(before),
             "completions": [{"rank": n, "completion": stripped(side)} for n, side in sides],
         }
         output.line(name, msgspec.json.encode(pair))

@@ -24,7 +24,6 @@ from penstock_jobs.shards.export import (
     ExportOutput,
     ShardSource,
     token_rows,
-    token_values,
     whole_lists,
 )
 
@@ -138,8 +137,7 @@ def _of_sft(rows: Rows) -> pa.Table:
 
 def _of_rl(rows: Rows) -> pa.Table:
     ids, mask = (whole_lists(rows, name).cast(_INTS) for name in ("input_ids", "loss_mask"))
-    versions = token_values(rows, "policy_version_runs", "version", before=_NO_VERSION)
-    versions = np.where(rows.mask, versions, _NO_VERSION).astype(np.int32)
+    versions = np.where(rows.mask, _versions(rows), _NO_VERSION).astype(np.int32)
     columns = [
         ids,
         mask,
@@ -148,6 +146,18 @@ def _of_rl(rows: Rows) -> pa.Table:
         *(rows.column(name) for name in ("reward", "advantage", "group_id", "sample_id")),
     ]
     return pa.Table.from_arrays(columns, schema=_ROLLOUTS)
+
+
+def _versions(rows: Rows) -> np.ndarray:
+    """Return the policy version of each token."""
+    runs = rows.lists("policy_version_runs")
+    starts = rows.offsets[runs.rows] + runs.numbers("start")
+    ends = np.append(starts[1:], rows.offsets[-1])
+    ends = np.minimum(ends, rows.offsets[runs.rows + 1])
+    versions = np.full(int(rows.offsets[-1]), _NO_VERSION)
+    for start, end, version in zip(starts, ends, runs.numbers("version"), strict=True):
+        versions[start:end] = version
+    return versions
 
 
 def _describe(output: ExportOutput, shard: str, folder: str, names: list[str]) -> None:

@@ -42,6 +42,7 @@ from penstock_jobs.shards.exporters.messages import (
     has_untrained,
     plain,
     read_dialogue,
+    read_pairs,
     read_preferences,
     read_split,
 )
@@ -236,13 +237,9 @@ def _write_group(rows: list[dict[str, Any]], output: ExportOutput, number: int) 
 
 def _write_preferences(row: dict[str, Any], output: ExportOutput, number: int) -> int:
     """Write the pairs of a row. Returns their number."""
-    pairs = read_preferences(row["preferences"])
-    messages = read_dialogue(row["messages"]) if pairs else ()
-    if isinstance(messages, str):
-        return 0
-    for pair in pairs:
-        sides = messages[: pair.prompt], pair.chosen, pair.rejected
-        _write_pair(row, sides, output, number)
+    pairs = read_pairs(row)
+    for pair, before in pairs:
+        _write_pair(row, (before, pair.chosen, pair.rejected), output, number)
         output.counted[f"pairs_{pair.kind}"] += 1
     output.counted["pairs"] += len(pairs)
     return len(pairs)

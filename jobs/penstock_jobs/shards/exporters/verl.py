@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.settings import MIB
-from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import (
     ROUTES,
@@ -22,10 +21,8 @@ from penstock_jobs.shards.export import (
     Exporter,
     ExportOutput,
     ShardSource,
-    by_split,
     cut_values,
     experts_of,
-    exported_rows,
     file_stem,
 )
 from penstock_jobs.shards.exporters.messages import MESSAGES, plain, read_split
@@ -86,18 +83,15 @@ def write(source: ShardSource, output: ExportOutput) -> None:
         output.counted.update(routed_layers=widths.layers, routed_topk=widths.topk)
     columns = (*_ROLLOUT_COLUMNS, *ROUTES) if source.routed else _ROLLOUT_COLUMNS
     piece_rows = max(1, _PIECE_BYTES // widths.row_bytes)
-    for number, part in enumerate(source.manifest.files):
-        _write_prompts(source, part, output, number)
-        for table in source.tables(part, columns):
-            for split, rows in by_split(exported_rows(table, output, *_REASONS)):
-                for start in range(0, rows.num_rows, piece_rows):
-                    piece = rows[start : start + piece_rows]
-                    padded = _padded(Rows(piece.select(_ROLLOUT_COLUMNS)), widths)
-                    if source.routed:
-                        padded = padded.append_column(_ROUTED, [_padded_routes(piece, widths)])
-                    output.table(f"rollouts/{file_stem(split, number)}.parquet", padded)
-                output.rows += rows.num_rows
-        output.end_files()
+    _write_prompts(source, output)
+    for file, rows in source.splits(columns, output, *_REASONS):
+        for start in range(0, rows.num_rows, piece_rows):
+            piece = rows[start : start + piece_rows]
+            padded = _padded(Rows(piece.select(_ROLLOUT_COLUMNS)), widths)
+            if source.routed:
+                padded = padded.append_column(_ROUTED, [_padded_routes(piece, widths)])
+            output.table(f"rollouts/{file}.parquet", padded)
+        output.rows += rows.num_rows
 
 
 def _widths(source: ShardSource) -> _Widths:
@@ -113,18 +107,20 @@ def _widths(source: ShardSource) -> _Widths:
     return _Widths(prompt, response, layers, topk)
 
 
-def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, number: int) -> None:
-    tables = source.tables(part, _PROMPT_COLUMNS)
-    rows = (row for table in tables for row in table.to_pylist())
-    for _, group in groupby(rows, lambda row: row["group_id"]):
-        known: set[str] = set()
-        for row in group:
-            parts = read_split(row["messages"], all_trained=False)
-            if isinstance(parts, str):
-                output.counted["rows_without_prompt"] += 1
-                continue
-            key = repr((row["split"], row["tools"], parts.prompt))
-            if key not in known:
+def _write_prompts(source: ShardSource, output: ExportOutput) -> None:
+    for number, part in enumerate(source.manifest.files):
+        tables = source.tables(part, _PROMPT_COLUMNS)
+        rows = (row for table in tables for row in table.to_pylist())
+        for _, group in groupby(rows, lambda row: row["group_id"]):
+            known: set[str] = set()
+            for row in group:
+                parts = read_split(row["messages"], all_trained=False)
+                if isinstance(parts, str):
+                    output.counted["rows_without_prompt"] += 1
+                    continue
+                key = repr((row["split"], row["tools"], parts.prompt))
+                if key in known:
+                    continue
                 known.add(key)
                 index = {"index": output.counted["prompts"]}
                 prompt = {
@@ -137,6 +133,7 @@ def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, nu
                 output.counted["prompts"] += 1
                 name = f"prompts/{file_stem(row['split'], number)}.parquet"
                 output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
+        output.end_files()
 
 
 def _padded(rows: Rows, widths: _Widths) -> pa.Table:

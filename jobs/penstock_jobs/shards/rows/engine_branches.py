@@ -19,7 +19,6 @@ from penstock.shards.schema import ROLES, TokenSource
 from penstock_jobs.shards.conversation.conversation import Conversation, ModelCall, answer_of_choice
 from penstock_jobs.shards.conversation.session_events import EventProblem, temperature_of
 from penstock_jobs.shards.conversation.token_payload import (
-    ANY,
     TOKENS_REDACTED,
     EngineTokens,
     ExpectedTokens,
@@ -96,7 +95,7 @@ class SessionBranches(NamedTuple):
     problems: list[EventProblem]
 
 
-def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> SessionBranches:
+def engine_branches(conversation: Conversation, expected: ExpectedTokens) -> SessionBranches:
     """Make branches of calls with ids that the model wrote here for the first time.
 
     If some calls have log-probabilities, calls without are read but not trained."""

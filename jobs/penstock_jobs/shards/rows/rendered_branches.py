@@ -150,7 +150,7 @@ class Renderer:
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
             # The model did not see replaced tries.
-            messages = [own for own in context.messages if own.regeneration is None]
+            messages = [own for own in context if own.regeneration is None]
             texts = self.template.drafts(
                 messages, tools, special=self.special, session=conversation.session_id
             )

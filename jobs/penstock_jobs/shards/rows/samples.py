@@ -350,7 +350,7 @@ class _RowTexts:
         trained, pieces = frozenset(branch.calls), []
         shown: list[ChatMessage] = []
         for context in range(min(contexts), max(contexts) + 1):
-            messages = self._conversation.contexts[context].messages
+            messages = self._conversation.contexts[context]
             answered = [
                 at
                 for at, message in enumerate(messages, 1)

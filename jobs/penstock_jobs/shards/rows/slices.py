@@ -34,7 +34,7 @@ from penstock_jobs.shards.hints.hint import WriteHints
 from penstock_jobs.shards.hints.sources import LEFT_TEXT
 from penstock_jobs.shards.hints.written import NAME as WRITTEN
 from penstock_jobs.shards.hints.written import HintWriter
-from penstock_jobs.shards.recipe import Advantage, Hints, Preferences, Tokens
+from penstock_jobs.shards.recipe import Advantage, Recipe, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rows.engine_branches import Choice
 from penstock_jobs.shards.rows.hint_rows import HintFrame, HintRows
@@ -72,9 +72,8 @@ class SliceTask:
     #: The folder of parts until the shard is published.
     folder: str
     limits: PartLimits
-    tokens: Tokens
-    #: The recipe's folder, to which tokenizer and template are relative.
-    directory: Path
+    #: Without a target, and with an absolute folder.
+    recipe: Recipe = field(repr=False)
     #: Rows of `ShardPlan.chosen` of whole groups, and facts of sessions to read.
     chosen: pa.Table = field(repr=False)
     bucket: Bucket
@@ -82,9 +81,6 @@ class SliceTask:
     consents: Mapping[str, str] = field(repr=False)
     repeated_events: Mapping[str, frozenset[str]] = field(repr=False)
     tenant: str
-    preferences: Preferences
-    hints: Hints | None
-    advantage: Advantage
     as_of_us: int
 
 
@@ -107,11 +103,11 @@ def make_slice(task: SliceTask) -> SliceResult:
 
     Raises ShardInvalid, and what reading and rendering raise."""
     with Lake(task.settings) as lake:
-        columns = None if task.preferences.edits or task.hints else COLUMNS
+        columns = None if task.recipe.preferences.edits or task.recipe.hints else COLUMNS
         rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
         with without_garbage_collection():
             writer = None
-            if task.hints and WRITTEN in task.hints.sources:
+            if task.recipe.hints and WRITTEN in task.recipe.hints.sources:
                 writer = HintWriter(lake.settings, lake.database, task.owner, task.tenant)
             samples, table = slice_samples(task, rows, writer.write if writer else None)
         routes = samples.routes(plain=table["sample_id"])
@@ -119,12 +115,12 @@ def make_slice(task: SliceTask) -> SliceResult:
         sessions = task.chosen["session_id"].combine_chunks()
         planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
         if any(samples.choices):
-            table, planned = _with_choices(table, planned, samples.choices, task.advantage)
+            table, planned = _with_choices(table, planned, samples.choices, task.recipe.advantage)
         for name, planned_name in _PLANNED.items():
             column = SHARD_ROWS.field(name)
             values = planned[planned_name]
             if name == "advantage":
-                values = _divided(values, table, task.advantage)
+                values = _divided(values, table, task.recipe.advantage)
             values = values.cast(column.type)
             table = table.set_column(SHARD_ROWS.get_field_index(name), column, values)
         order = pc.sort_indices(table, sort_keys=_ORDER)
@@ -220,23 +216,24 @@ def slice_samples(
     task: SliceTask, rows: pa.Table, write: WriteHints | None = None
 ) -> tuple[SampleRows, pa.Table]:
     """Return samples of conversations, and rows of plain sessions."""
+    recipe, tokens = task.recipe, task.recipe.tokens
     corrections: dict[str, list[Correction]] = {}
-    if task.preferences.edits or (task.hints and LEFT_TEXT in task.hints.sources):
-        horizon_s, chained = task.preferences.horizon_s, task.chains
+    if recipe.preferences.edits or (recipe.hints and LEFT_TEXT in recipe.hints.sources):
+        horizon_s, chained = recipe.preferences.horizon_s, task.chains
         corrections = find_corrections(
             rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
         )
     finder, hint_rows = _hints_of(task, rows, corrections, write)
-    samples = SampleRows(task.tokens, renderer_of(task.tokens, task.directory), hint_rows)
+    samples = SampleRows(tokens, renderer_of(tokens, recipe.directory), hint_rows)
     credits = _SliceCredits(task.chosen, rows)
     redacted = find_redacted(rows)
     plain = SHARD_ROWS.empty_table()
-    if task.tokens.source != "render" and finder is None:
+    if tokens.source != "render" and finder is None:
         members = Counter(task.chains.values())
         alone = {name for name in credits.chains if task.chains[name] == name}
         alone = {name for name in alone if members[name] == 1}
         wanted = alone - task.repeated_events.keys() - corrections.keys()
-        makers = PlainRows(samples.expected, task.tokens, task.consents, credits.of_plain)
+        makers = PlainRows(samples.expected, tokens, task.consents, credits.of_plain)
         plain = makers.of(rows, redacted, wanted)
     is_plain = pc.is_in(rows["session_id"], plain["session_id"].combine_chunks())
     others = pc.invert(is_plain)
@@ -265,7 +262,7 @@ def slice_samples(
             rollout_id=chain,
             # A reward has its place in a whole rollout, not in a few of its calls.
             credit=None if finder else credits.of_chain(chain),
-            corrections=corrections if task.preferences.edits else {},
+            corrections=corrections if recipe.preferences.edits else {},
             origins=origins,
             hints=finder.of_chain(chain, conversations) if finder else {},
         )
@@ -278,13 +275,13 @@ def _hints_of(
     corrections: Mapping[str, Sequence[Correction]],
     write: WriteHints | None,
 ) -> tuple[HintFinder, HintRows] | tuple[None, None]:
-    if (asked := task.hints) is None:
+    if (asked := task.recipe.hints) is None:
         return None, None
-    renderer = renderer_of(task.tokens, task.directory)
+    renderer = renderer_of(task.recipe.tokens, task.recipe.directory)
     assert renderer is not None  # checked by the recipe
     facts: dict[str, Any] = {name: getattr(task, name) for name in ("tenant", "as_of_us", "chains")}
     finder = HintFinder(rows, asked.sources, corrections=corrections, write=write, **facts)
-    frame, length_max = HintFrame.of(renderer), task.tokens.max_length
+    frame, length_max = HintFrame.of(renderer), task.recipe.tokens.max_length
     return finder, HintRows(asked, frame, length_max, finder.requests)
 
 
