@@ -202,7 +202,6 @@ const EXPRESSION =
   /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+\d{0,2}|[A-Z]+\d{0,3}(?:_[A-Z0-9]+)+)$/;
 const PASSWORD_NAME = /^(?:[a-z]*pass(?:wor[dt]|wd|phrase|code)?|pwd|psk|kennwort)?s?\d?$/i;
 const COLUMN_OF_PASSWORDS = /^[ `*]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\r]*$/i;
-const TABLE_CHARS_MAX = 4000;
 const PART_OF_PROGRAM =
   /:\/\/|^[([{]|[\w)\]][([{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|^(?:\/|\.\/|~\/|\$|--)/;
 const KINDS = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
@@ -269,10 +268,10 @@ function isSaid({ text, start, value }: Candidate): boolean {
 
 function isInColumn({ text, start, value }: Candidate): boolean {
   const at = text.indexOf(value, start);
-  const table = text.slice(Math.max(0, at - TABLE_CHARS_MAX), at).split("\n\n").at(-1) ?? "";
-  const rows = table.split("\n").filter((row) => row.includes("|"));
-  const column = (rows.at(-1) ?? "").split("|").length - 1;
-  return COLUMN_OF_PASSWORDS.test((rows[0] ?? "").split("|")[column] ?? "");
+  const first = text.indexOf("|", Math.max(text.lastIndexOf("\n\n", at), 0));
+  const head = text.slice(text.lastIndexOf("\n", first) + 1, text.indexOf("\n", first));
+  const column = text.slice(text.lastIndexOf("\n", at) + 1, at).split("|").length - 1;
+  return COLUMN_OF_PASSWORDS.test(head.split("|")[column] ?? "");
 }
 
 function isStrong(candidate: Candidate): boolean {

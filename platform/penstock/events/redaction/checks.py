@@ -159,14 +159,14 @@ def is_said(candidate: Candidate) -> bool:
 
 
 _COLUMN_OF_PASSWORDS = re.compile(r"(?i)[ `*]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\r]*")
-_TABLE_CHARS_MAX = 4000
 
 
 def is_in_column(candidate: Candidate) -> bool:
     """Whether it stands in a table, in a column of passwords."""
-    before = candidate.text[max(0, candidate.start - _TABLE_CHARS_MAX) : candidate.start]
-    rows = [row for row in before.rpartition("\n\n")[2].split("\n") if "|" in row]
-    head, column = rows[0].split("|"), rows[-1].count("|")
+    text, start = candidate.text, candidate.start
+    first = text.find("|", max(text.rfind("\n\n", 0, start), 0))
+    head = text[text.rfind("\n", 0, first) + 1 : text.find("\n", first)].split("|")
+    column = text.count("|", text.rfind("\n", 0, start) + 1, start)
     return column < len(head) and _COLUMN_OF_PASSWORDS.fullmatch(head[column]) is not None
 
 
