@@ -277,10 +277,10 @@ class SegmentWriter:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._events_sink, self._sessions_sink = (
-                DigestingFile(stack.enter_context(self.store.create(name)))
-                for name in (self.name, sessions_name(self.name))
-            )
+            # Ends last, and makes the names of both durable.
+            self._events_sink = DigestingFile(stack.enter_context(self.store.create(self.name)))
+            sessions = self.store.create(sessions_name(self.name), durable=False)
+            self._sessions_sink = DigestingFile(stack.enter_context(sessions))
             bloom_rows = None if self.changed is None else self.limits.rows_max
             self._events = stack.enter_context(
                 _parquet_writer(self._events_sink, EVENT_ROWS, bloom_rows=bloom_rows)

@@ -421,11 +421,11 @@ def test_a_merge_that_loses_while_it_writes_changes_nothing(
         create = lake.lake.store.create
         lost: list[str] = []
 
-        def create_late(name: str) -> object:
+        def create_late(name: str, **how: bool) -> object:
             if not lost:
                 lost.append(name)
                 merge(lake.lake, planned[:2])
-            return create(name)
+            return create(name, **how)
 
         monkeypatch.setattr(lake.lake.store, "create", create_late)
         with pytest.raises(CompactionConflict):

@@ -34,8 +34,9 @@ class ObjectStore(Protocol):
     def check(self) -> None:
         """Check that the store can be used."""
 
-    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Open a file to write. It appears, durably, when the block ends well."""
+    def create(self, name: str, *, durable: bool = True) -> AbstractContextManager[BinaryIO]:
+        """Open a file to write. It appears, durably, when the block ends well. Without `durable`
+        its name is so once the next file of its folder is."""
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file to read. Raises FileNotFoundError."""
@@ -98,7 +99,7 @@ class FileStore:
         """Do nothing: directories are made when they are needed."""
 
     @contextmanager
-    def create(self, name: str) -> Iterator[BinaryIO]:
+    def create(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
         path = self._path(name)
         make_directory(path.parent)
         unfinished = path.with_name(path.name + _UNFINISHED)
@@ -112,7 +113,8 @@ class FileStore:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+        if durable:
+            sync_directory(path.parent)
 
     def open(self, name: str) -> pa.NativeFile:
         return pa.OSFile(str(self._path(name)), "rb")
