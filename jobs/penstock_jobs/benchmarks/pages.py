@@ -52,12 +52,8 @@ class SuiteUnknown(PenstockError, exit_status=2, http_status=404):
     `penstock bench import`; the page Suites lists the suites with results."""
 
 
-class SuitesRequest(Request):
-    """All suites."""
-
-
 @PAGES.page("/suites", "Suites", "suites.html.jinja", group="Release", place=2, shortcut="b")
-def _suites(visitor: Visitor, _question: SuitesRequest) -> Content:
+def _suites(visitor: Visitor, _question: Request) -> Content:
     sql = page_sql("penstock_jobs.benchmarks", "suites.sql")
     rows = visitor.own_rows(sql, frozenset({"benchmark_scores"}))
     return {"suites": rows}

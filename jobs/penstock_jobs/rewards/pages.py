@@ -140,13 +140,8 @@ def _rewards(visitor: Visitor, request: RewardsRequest) -> Content:
     content: dict[str, Any] = {"definition": definition, "definitions": known}
     if definition is None:
         return content
-    variables = {
-        "version": definition.version,
-        "checkpoint": request.checkpoint,
-        "project": request.project,
-        "since_us": _since(request.since),
-        "name": request.name,
-    }
+    variables = msgspec.structs.asdict(request)
+    variables |= {"version": definition.version, "since_us": _since(request.since)}
     statements = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
     ends, states, bins = visitor.own_answers(chosen_rewards(variables, *statements))
     groups: dict[str, list[Row]] = {kind: [] for kind in ("checkpoint", "project", "day")}

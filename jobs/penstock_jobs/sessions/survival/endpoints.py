@@ -1,7 +1,7 @@
 """The endpoint of survival: what the newest run of its definition knows of the lake."""
 
 from collections.abc import Mapping
-from importlib.resources import files
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -31,6 +31,7 @@ from penstock_jobs.sessions.survival.counting import (
     answer_of,
 )
 
+_sql = partial(page_sql, "penstock_jobs.sessions.survival")
 SINCE = "90d"
 _SINCE = "Only sessions with events since this time, or this age, such as 30d."
 _CONSENTS = """select session_id, consent from sessions
@@ -95,10 +96,6 @@ def _willing(lake: Lake, tenant: str, said: pa.Table) -> pa.Table:
         if name not in decided.denied and (consent == TRAIN or name in decided.allowed)
     ]
     return pa.table({"session_id": pa.array(names, pa.string())})
-
-
-def _sql(name: str) -> str:
-    return files("penstock_jobs.sessions.survival").joinpath("sql", name).read_text("utf-8")
 
 
 SHOW_SURVIVAL = Endpoint(
