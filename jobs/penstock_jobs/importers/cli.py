@@ -11,13 +11,12 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import say, show_json, show_text
-from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client
 
 if TYPE_CHECKING:
-    from penstock_jobs.importers.import_run import ImportOutcome, ImportRun
+    from penstock_jobs.importers.import_run import ImportOutcome
 
 
 def import_(
@@ -61,43 +60,29 @@ def import_(
 
     Example: penstock import ~/.claude/projects
     """
+    from penstock_jobs.importers.import_run import ImportRun
+    from penstock_jobs.importers.progress import KeptReadings
+    from penstock_jobs.importers.session_import import SourceSelection
+
     named = _named_paths(paths or [], discover=discover)
-    run = _run_of(named, form, since, project, git=git, watch=watch)
+    selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
+    run = ImportRun(named, form, selection, git, KeptReadings() if watch else None)
     plan = run.plan(data, url, tenant)
     if dry_run:
         _show(run.count(plan), json=json)
         return
     if discover and not yes:
-        _ask(run.count(plan))
+        show_text(*run.count(plan).report.lines())
+        if not typer.confirm("Import these?", err=True):
+            raise typer.Exit(1)
     with open_client(data, url, tenant, make=True) as client:
         outcome = run.take(client, plan)
         _show(outcome, json=json)
         if (sent := outcome.summary) and sent.rejected and not sent.accepted:
             raise typer.Exit(2)
-        _go_on(run, client)
-
-
-def _run_of(
-    paths: list[Path], form: str, since: str | None, project: str | None, *, git: bool, watch: bool
-) -> "ImportRun":
-    from penstock_jobs.importers.import_run import ImportRun
-    from penstock_jobs.importers.progress import KeptReadings
-    from penstock_jobs.importers.session_import import SourceSelection
-
-    selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
-    return ImportRun(paths, form, selection, git, KeptReadings() if watch else None)
-
-
-def _go_on(run: "ImportRun", client: Client) -> None:
-    if run.kept is not None:
-        with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
-            run.watch(client)
-
-
-def _ask(outcome: "ImportOutcome") -> None:
-    show_text(*outcome.report.lines())
-    if not typer.confirm("Import these?", err=True):
-        raise typer.Exit(1)
+        if watch:
+            with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
+                run.watch(client)
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:

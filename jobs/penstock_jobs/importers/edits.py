@@ -279,13 +279,13 @@ class FileChanges:
             said = {"path": path, "before": edit.before, "after": edit.after}
             self.record("edit", {"edit_id": key, "call_id": call_id} | said, key)
 
-    def add_final_patch(self, patch: str, key: str, call_id: str | None = None) -> None:
+    def add_final_patch(self, patch: str, key: str) -> None:
         """Add the final patch of a run, for files without a recorded edit."""
         known = tuple(self.edited)
         for at, edit in enumerate(edits_of_patch(patch)):
             new = edit.moved_to or edit.path
             if not any(path.endswith(f"/{new}") or path == new for path in known):
-                self.add(edit, f"{key}:{at}", call_id)
+                self.add(edit, f"{key}:{at}", None)
 
 
 def _edits_file(use: ToolUse) -> bool:

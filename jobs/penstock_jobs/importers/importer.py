@@ -211,9 +211,7 @@ class RecentEntries(Struct, Generic[Value]):
     older: dict[str, Value] = field(default_factory=dict)
 
     def get(self, key: str) -> Value | None:
-        if key in self.newer:
-            return self.newer[key]
-        return self.older.get(key)
+        return self.newer.get(key, self.older.get(key))
 
     def __setitem__(self, key: str, value: Value) -> None:
         self.newer[key] = value

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -233,12 +233,12 @@ class ImportProgress:
         }
 
 
+@dataclass
 class WatchedSources:
     """The sources that a watcher reads: changed ones, and all of them from time to time."""
 
-    def __init__(self, again_s: float) -> None:
-        self._again_s = again_s
-        self._looks: dict[Path, tuple[str, float]] = {}
+    again_s: float
+    _looks: dict[Path, tuple[str, float]] = field(default_factory=dict)
 
     def is_due(self, source: Source, importer: Importer) -> bool:
         try:
@@ -249,7 +249,7 @@ class WatchedSources:
         known, until = self._looks.get(source.real, ("", now))
         if mark == known and now < until:
             return False
-        self._looks[source.real] = mark, now + self._again_s
+        self._looks[source.real] = mark, now + self.again_s
         return True
 
 

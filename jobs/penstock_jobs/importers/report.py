@@ -1,6 +1,6 @@
 """The report of an import: what was imported, and what was skipped, by kind with an example."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -45,6 +45,14 @@ class Notes:
         example = f"{self.where}: {shown[:_EXAMPLE_CHARS_MAX]}" if shown else self.where
         self.skipped[kind] = LeftOutKind(count, example)
 
+    def objects(self, what: str, values: Iterable[object]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Number values from 0, and skip those that are not objects."""
+        for at, value in enumerate(values):
+            if isinstance(value, dict):
+                yield at, value
+            else:
+                self.skip(f"{what} that is not an object", str(at + 1))
+
     def hold(self, why: str) -> None:
         """Leave the end of the source for a later import: somebody may still be writing it."""
         self.held = why
@@ -86,6 +94,9 @@ class SessionTally:
     def _count(self, name: str, count: int) -> None:
         if count:
             self.counts[name] = self.counts.get(name, 0) + count
+
+    def document(self) -> dict[str, int]:
+        return {"sessions": len(self.sessions)} | self.counts
 
     def sentence(self) -> str:
         counts = self.counts
@@ -147,18 +158,7 @@ class SessionImportReport:
 
     def document(self) -> dict[str, Any]:
         formats = {
-            name: {
-                "sources": report.sources,
-                "read_bytes": report.read_bytes,
-                "taken_sources": report.taken_sources,
-                "skipped_sources": {
-                    why: asdict(items) for why, items in report.skipped_sources.items()
-                },
-                "unchanged": report.unchanged,
-                "growing": report.growing,
-                "taken": {"sessions": len(report.taken.sessions)} | report.taken.counts,
-                "skipped": {kind: asdict(items) for kind, items in report.skipped.items()},
-            }
+            name: asdict(report) | {"taken": report.taken.document()}
             for name, report in self.formats.items()
         }
         unfit = [{"path": path, "why": why} for path, why in self.unfit]

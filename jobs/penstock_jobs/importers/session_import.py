@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from msgspec.structs import replace
@@ -47,6 +47,7 @@ def vendor_of(model: str | None) -> str | None:
     return next((vendor for vendor, names in _FAMILIES.items() if names.search(model)), None)
 
 
+_encoder = msgspec.json.Encoder()
 #: Bytes and sources that are appended to the event log together.
 _BODY_BYTES = 4 * 1024 * 1024
 _SOURCES_AT_ONCE = 500
@@ -61,25 +62,18 @@ class SourceSelection:
     project: str | None = None
 
 
+@dataclass
 class SessionImporter:
     """Imports sources. Without `lake_import` and `progress` it only counts."""
 
-    def __init__(
-        self,
-        lake_import: EventImporter | None,
-        progress: ImportProgress | None,
-        selection: SourceSelection = SourceSelection(),  # immutable
-        kept: KeptReadings | None = None,
-    ) -> None:
-        self.report = SessionImportReport()
-        self._lake_import = lake_import
-        self._progress = progress
-        self._selection = selection
-        self._encoder = msgspec.json.Encoder()
-        self._body = bytearray()
-        self._kept = kept
-        self._read: list[ReadSource] = []
-        self._readings: list[LogReading] = []
+    lake_import: EventImporter | None
+    progress: ImportProgress | None
+    selection: SourceSelection = SourceSelection()
+    kept: KeptReadings | None = None
+    report: SessionImportReport = field(default_factory=SessionImportReport)
+    _body: bytearray = field(default_factory=bytearray)
+    _read: list[ReadSource] = field(default_factory=list)
+    _readings: list[LogReading] = field(default_factory=list)
 
     def take(self, source: Source, importer: Importer) -> Iterator[tuple[int, int]]:
         """Import a source; yields the bytes read so far, and their total.
@@ -90,9 +84,9 @@ class SessionImporter:
         try:
             # Taken before reading, so that anything appended meanwhile counts as a change.
             mark, size = mark_of(source, importer), source.size()
-            since_us = self._selection.since_us
+            since_us = self.selection.since_us
             is_old = since_us is not None and source.changed_us() < since_us
-            if is_old or (self._progress is not None and self._progress.knows(source, mark)):
+            if is_old or (self.progress is not None and self.progress.knows(source, mark)):
                 report.unchanged += 1
                 return
         except OSError as error:
@@ -105,7 +99,7 @@ class SessionImporter:
         events = importer.read(source, notes) if reading is None else reading.events(notes)
         for event in self._readable(source, events):
             marked = reading.reader.memory.marked if reading is not None else marked
-            if self._selection.project not in (None, event.project):
+            if self.selection.project not in (None, event.project):
                 notes.skip("event of another project", event.project or "")
                 continue
             made += 1
@@ -139,23 +133,23 @@ class SessionImporter:
 
     def flush(self) -> None:
         """Append the events to the event log, then remember their sources. Raises as `take`."""
-        if self._body and self._lake_import is not None:
-            self._lake_import.take_body(bytes(self._body))
+        if self._body and self.lake_import is not None:
+            self.lake_import.take_body(bytes(self._body))
         self._body.clear()
-        if self._progress is not None and self._selection.project is None:
-            self._progress.note(self._read)
+        if self.progress is not None and self.selection.project is None:
+            self.progress.note(self._read)
         for reading in self._readings:
-            if self._kept is not None:
-                self._kept.keep(reading)
+            if self.kept is not None:
+                self.kept.keep(reading)
         self._readings.clear()
         self._read.clear()
 
     def _reading(self, source: Source, importer: Importer) -> LogReading | None:
         if not (isinstance(importer, LogImporter) and is_log(source, importer)):
             return None
-        reading = self._kept.take(source) if self._kept is not None else None
-        if reading is None and self._progress is not None:
-            reading = self._progress.reading_of(source, importer)
+        reading = self.kept.take(source) if self.kept is not None else None
+        if reading is None and self.progress is not None:
+            reading = self.progress.reading_of(source, importer)
         return reading or LogReading.begin(source, importer)
 
     def _note(
@@ -164,7 +158,7 @@ class SessionImporter:
         """Note that a source was read. Raises as `take`."""
         stored = reading.to_store() if reading is not None else None
         self._read.append(ReadSource(source, importer, mark, stored))
-        if reading is not None and self._kept is not None:
+        if reading is not None and self.kept is not None:
             self._readings = [*self._readings, reading][-KEPT_READERS_MAX:]
         if stored is not None or len(self._read) >= _SOURCES_AT_ONCE:
             self.flush()
@@ -186,7 +180,7 @@ class SessionImporter:
     def _add(self, event: ImportedEvent, notes: Notes) -> None:
         start = len(self._body)
         try:
-            self._encoder.encode_into(event, self._body, start)
+            _encoder.encode_into(event, self._body, start)
             self._body += b"\n"
         except (ValueError, RecursionError) as error:
             del self._body[start:]

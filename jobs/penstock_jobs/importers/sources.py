@@ -57,15 +57,15 @@ class LinePlace(Struct, frozen=True):
     tail_digest: str = ""
 
 
+@dataclass
 class LineCursor:
     """Reads a file from a place, or from its beginning; `place` moves along."""
 
-    def __init__(self, place: LinePlace | None = None) -> None:
-        self.place = place
-        #: Whether a last line without its end was read. The rest of it may come.
-        self.is_past_place = False
-        self._read_to = 0
-        self._recent = b""
+    place: LinePlace | None = None
+    #: Whether a last line without its end was read. The rest of it may come.
+    is_past_place: bool = False
+    _read_to: int = 0
+    _recent: bytes = b""
 
     def open(self, file: BinaryIO) -> None:
         """Go to the place in the file. Raises PlaceLost."""

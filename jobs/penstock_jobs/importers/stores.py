@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -101,6 +102,10 @@ def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> boo
 Query = Callable[..., list[dict[str, Any]]]
 
 
+def rows_in(connection: sqlite3.Connection, sql: str, *values: object) -> list[dict[str, Any]]:
+    return [dict(row) for row in connection.execute(sql, values).fetchall()]
+
+
 class DatabaseImporter(Importer):
     """A format whose sources are SQLite databases."""
 
@@ -120,11 +125,7 @@ class DatabaseImporter(Importer):
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         assert isinstance(source, DatabaseSource)
         with source.connection() as connection:
-
-            def query(sql: str, *values: object) -> list[dict[str, Any]]:
-                return [dict(row) for row in connection.execute(sql, values).fetchall()]
-
-            yield from self.sessions(query, source, notes)
+            yield from self.sessions(partial(rows_in, connection), source, notes)
 
 
 _PARQUET = b"PAR1"
@@ -159,11 +160,8 @@ def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, 
         return
     is_parquet = probe.beginning.startswith(_PARQUET)
     rows = _parquet_rows(source) if is_parquet else _held(source, holders)
-    for at, row in enumerate(rows):
-        if isinstance(row, dict):
-            yield f"row {at + 1}", row
-        else:
-            notes.skip("row that is not an object", f"row {at + 1}")
+    for at, row in notes.objects("row", rows):
+        yield f"row {at + 1}", row
 
 
 def _held(source: Source, holders: tuple[str, ...]) -> list[Any]:

@@ -102,10 +102,10 @@ class SessionDraft:
     def _miss(self, use: ToolUse) -> None:
         self.notes.skip("edit of a tool, whose text is not shown", f"{use.tool}: {use.call_id}")
 
-    def add_system_prompt(self, text: str, key: str) -> None:
+    def add_system_prompt(self, text: str, key: str, **facts: Any) -> None:
         """Add a system prompt: to the session's start, or as an event if events came before."""
         if self.made:
-            self.add("x_system_message", {"text": text}, key)
+            self.add("x_system_message", {"text": text} | facts, key)
         else:
             known = self.start.get("system")
             self.start["system"] = f"{known}\n\n{text}" if known else text

@@ -1,4 +1,4 @@
-"""`penstock loop` and `penstock canary`."""
+"""`penstock loop`, `penstock canary` and `penstock gate hindsight`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -13,6 +13,7 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.options import By, actor
 from penstock.backends.terminal.output import say, show_json, show_json_line, show_table
+from penstock.core.clock import duration_text
 from penstock.core.endpoint import Client
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command
@@ -136,12 +137,7 @@ def _show_cycle(cycle: CycleAnswer) -> None:
 
 
 def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    return "" if seconds is None else duration_text(seconds)
 
 
 def _moment(text: str) -> str:
@@ -316,3 +312,66 @@ def _number(value: float | None, percent: bool = False) -> str:
     if value is None:
         return ""
     return f"{100 * value:.3g} %" if percent else f"{value:.4g}"
+
+
+# What production did after a verdict
+
+
+@command()
+def hindsight(
+    client: Client,
+    channel: Channel = CHANNEL_DEFAULT,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="An online metric, as [[live]] names them; repeatable."),
+    ] = None,
+    definition: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of rewards and rates. Default: the one that ran last."),
+    ] = None,
+    margin: Annotated[
+        list[float] | None,
+        typer.Option(min=0, max=1, help="A margin that the gate might have allowed; repeatable."),
+    ] = None,
+) -> Iterator[object]:
+    """Show verdicts beside what users met, and whether a suite foretells production.
+
+    Each pair of checkpoints counts that has a verdict and live traffic: a canary, or one after the
+    other. Candidates that never served are named, and count nowhere.
+
+    Example: penstock gate hindsight --metric work_left --margin 0.05
+    """
+    from penstock_jobs.loop.hindsight.hindsight import (
+        LOOK_BACK,
+        HindsightRequest,
+        foresight_rows,
+        margin_rows,
+        pair_rows,
+    )
+
+    question = HindsightRequest(
+        name=channel, metrics=metric or [], definition=definition, margins=margin or []
+    )
+    answer = client.call(LOOK_BACK, question)
+    yield answer
+    served = sum(bool(pair.online) for pair in answer.pairs)
+    say(f"{channel}: {len(answer.pairs)} pairs with a verdict, {served} of them with enough users.")
+    for why in answer.unknown:
+        say(why)
+    if not answer.pairs:
+        say("A pair needs a verdict that compares two checkpoints: `penstock promote`.")
+        return
+    first = next((each.online for each in answer.metrics), "")
+    columns = ["candidate", "incumbent", "verdict", "offline", "gain", "live", "sessions"]
+    show_table([*columns, f"{first} gain" if first else "online gain"], pair_rows(answer, first))
+    if not answer.metrics:
+        return
+    say("")
+    columns = ["offline", "online", "pairs", "signs agree", "of those shown", "rank correlation"]
+    show_table([*columns, "noise offline / online", ""], foresight_rows(answer))
+    if rows := margin_rows(answer, first):
+        say("")
+        columns = ["offline", "margin", "would pass", "of them worse (shown)", "undecided", "fail"]
+        show_table([*columns, "kept out though better (shown)"], rows)
+    say(f"Gains: more is better. With fewer than {answer.pairs_least} pairs nothing is said.")
+    say("What the gate kept out has no outcome, so these pairs differ less than all would.")

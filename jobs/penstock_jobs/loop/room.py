@@ -14,7 +14,7 @@ ROOM = Room(
     },
     commands={
         "canary": "penstock_jobs.loop.cli:canary_app",
-        "gate.hindsight": "penstock_jobs.loop.hindsight.cli:hindsight",
+        "gate.hindsight": "penstock_jobs.loop.cli:hindsight",
         "loop": "penstock_jobs.loop.cli:app",
     },
     tables=items("penstock_jobs.loop.tables"),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from penstock.core.clock import SECOND_US
-from penstock.core.endpoint import A, Endpoint, R, Request
+from penstock.core.endpoint import A, Endpoint, ListRequest, R, Request
 from penstock.doors.console.charts import (
     WIDTH,
     Bar,
@@ -24,7 +24,7 @@ from penstock.doors.console.page import Content, PageList, Visitor, all_pages, p
 from penstock.ingest.endpoints import READ_LEDGER, LedgerAnswer, LedgerRequest
 from penstock.lake.endpoints import seconds_until_stored
 from penstock.registry.channels.change import ChannelState
-from penstock.registry.channels.endpoints import LIST_CHANNELS, ChannelsRequest
+from penstock.registry.channels.endpoints import LIST_CHANNELS
 from penstock_jobs.loop.endpoints import SHOW_LOOPS, CycleAnswer, LoopsRequest
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 from penstock_jobs.rewards.rates import BoundedMean
@@ -178,7 +178,7 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
     states, measures = _rewards(visitor, outcomes, since_us)
     hour_us = _HOUR_S * SECOND_US
     ledger = _asked(visitor, READ_LEDGER, LedgerRequest(since=since_us // hour_us * hour_us))
-    known = _asked(visitor, LIST_CHANNELS, ChannelsRequest(limit=20))
+    known = _asked(visitor, LIST_CHANNELS, ListRequest(limit=20))
     channels = known.channels if known else []
     loops = _asked(visitor, SHOW_LOOPS, LoopsRequest(limit=20))
     cycles = loops.cycles if loops else []

@@ -1,6 +1,5 @@
 """`penstock simulate`: sessions with known truth."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,13 +16,7 @@ from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
 from penstock_jobs.simulator.delivery import EventLine, FileSink, HttpSink, Sink, batches, deliver
 from penstock_jobs.simulator.policy import POLICIES, read_policy
-from penstock_jobs.simulator.production import (
-    CHECKPOINTS,
-    SPACING_S,
-    START_US,
-    Checkpoint,
-    Production,
-)
+from penstock_jobs.simulator.production import CHECKPOINTS, START_US, Checkpoint, Production
 from penstock_jobs.simulator.truth import SessionTruth
 from penstock_jobs.simulator.users import PLAIN, bent
 
@@ -49,9 +42,6 @@ def simulate(
     compress: Annotated[
         int, typer.Option(help="Factor by which events are faster than users.", min=1)
     ] = 1,
-    spacing: Annotated[
-        float, typer.Option(help="Seconds between sessions, in the users' time.", min=0)
-    ] = SPACING_S,
     checkpoint: Annotated[
         list[str] | None, typer.Option(metavar="[NAME=]POLICY", help=_CHECKPOINT_HELP)
     ] = None,
@@ -81,11 +71,9 @@ def simulate(
 
     Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
     """
-    if not math.isfinite(spacing):
-        raise InvalidInput(what=f"--spacing {spacing}", why="it is not a number of seconds")
     checkpoints, start_us = _checkpoints(checkpoint), _start_us(start)
     habits = bent(world) if world else PLAIN
-    production = Production(seed, checkpoints, start_us, compress, spacing, world=habits)
+    production = Production(seed, checkpoints, start_us, compress, world=habits)
     truths: list[SessionTruth] = []
     lines = deliver(
         production, sessions, first=first, late=late, repeated=repeated, learn=truths.append

@@ -22,3 +22,11 @@ class SystemClock:
 
     def elapsed_s(self) -> float:
         return time.monotonic()
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration in its largest unit, such as `2.5 h`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,8 +1,9 @@
 """A canary's whole way with the real gate: started, stepped, judged by its looks, promoted."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -12,7 +13,8 @@ from penstock.registry.checkpoints.attempts import Attempt, record_attempts
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.registry.gate.verdict import GateRefused
-from penstock_jobs.loop.canary.watch import JudgeOf, WatchRound, watch_once
+from penstock_jobs.loop.canary import watch
+from penstock_jobs.loop.canary.watch import WatchRound
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
@@ -60,7 +62,7 @@ def score(database: Database) -> None:
             record_attempts(connection, AttemptScope(TENANT, "core", "1", name), "run-1", results)
 
 
-def at(moment_us: int) -> JudgeOf:
+def at(moment_us: int) -> Callable[[Database, str, float | None], Judge]:
     """The gate, at that time."""
 
     def judge_of(database: Database, tenant: str, share: float | None) -> Judge:
@@ -84,7 +86,8 @@ def test_all_traffic_takes_a_look_that_passed(lake: HandLake) -> None:
     reward(lake, began)
 
     def watched(at_us: int) -> WatchRound:
-        return watch_once(lake.lake, TENANT, CHANNEL, judge_of=at(at_us + MINUTE), at_us=at_us)
+        with patch.object(watch, "gate_judge", at(at_us + MINUTE)):
+            return watch.watch_once(lake.lake, TENANT, CHANNEL, at_us)
 
     assert watched(began + 2 * HOUR).action == "looked"
     with pytest.raises(GateRefused, match="INCONCLUSIVE"):

@@ -82,7 +82,7 @@ def test_a_folder_and_a_file_are_copied(
     single = piece_of(f"{scheme}{weights}")
     copies.provide(single, nothing)
     assert names(copies.path(single)) == {"weights.bin"}
-    again = CheckpointCache(copies.directory, copies._settings)
+    again = CheckpointCache(copies.directory, copies.settings)
     assert [again.provide(one, nothing).fetched for one in (piece, single)] == [False, False]
 
 

@@ -1,21 +1,21 @@
 """The watcher over real lakes: what it takes back, what it leaves, and whom it never fights."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
 
-from penstock.backends.database.engine import Database
 from penstock.registry.channels.change import ChannelPinned
 from penstock.registry.channels.history import channel_changes
-from penstock.registry.channels.promotion import Judge
 from penstock.registry.gate.tables import live_look
 from penstock.registry.gate.verdict import GateRefused, Outcome
 from penstock_jobs.loop.canary import watch as watcher
-from penstock_jobs.loop.canary.look import newest_look, situation_of
-from penstock_jobs.loop.canary.watch import JudgeOf, WatchRound, lease_of, step_once, watch_once
+from penstock_jobs.loop.canary.look import Look, newest_look, situation_of, take_look
+from penstock_jobs.loop.canary.watch import WatchRound, lease_of, step_once, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
@@ -56,16 +56,22 @@ def either_lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
         yield lake
 
 
-def gate_says(outcome: Outcome) -> JudgeOf:
-    def judge_of(_database: Database, _tenant: str, _share: float | None) -> Judge:
-        return says(outcome)
-
-    return judge_of
+def gate_says(outcome: Outcome) -> AbstractContextManager[object]:
+    return patch.object(watcher, "gate_judge", lambda *_question: says(outcome))
 
 
-def once(lake: HandLake, at_us: int, **facts: Any) -> WatchRound:
-    known: dict[str, Any] = {"judge_of": gate_says("PASS"), "at_us": at_us}
-    return watch_once(lake.lake, TENANT, CHANNEL, **known | facts)
+def once(
+    lake: HandLake, at_us: int, gate: Outcome = "PASS", meanwhile: Callable[[], None] = lambda: None
+) -> WatchRound:
+    """Run a round; `meanwhile` comes between its look and what it does."""
+
+    def look(*facts: Any) -> Look:
+        found = take_look(*facts)
+        meanwhile()
+        return found
+
+    with gate_says(gate), patch.object(watcher, "take_look", look):
+        return watch_once(lake.lake, TENANT, CHANNEL, at_us)
 
 
 def looks(lake: HandLake) -> int:
@@ -112,7 +118,7 @@ def test_a_canary_takes_a_step_by_its_age_and_through_the_gate(either_lake: Hand
     early = once(lake, began + 20 * MINUTE)
     assert (early.action, state(lake).canary_share) == ("looked", 0.2)
     assert "demands 30 min" in early.why
-    refused = once(lake, began + 2 * HOUR, judge_of=gate_says("INCONCLUSIVE"))
+    refused = once(lake, began + 2 * HOUR, gate="INCONCLUSIVE")
     assert (refused.action, state(lake).canary_share) == ("refused", 0.2)
     raised = once(lake, began + 2 * HOUR)
     assert (raised.action, state(lake).canary_share) == ("raised", 0.5)
@@ -141,8 +147,9 @@ def test_without_auto_step_only_a_person_steps(lake: HandLake) -> None:
     assert state(lake).canary_share == 0.2
 
     def step(outcome: Outcome) -> WatchRound:
-        judge_of, at_us = gate_says(outcome), began + 2 * HOUR
-        return step_once(lake.lake, TENANT, CHANNEL, actor="ann", judge_of=judge_of, at_us=at_us)
+        with gate_says(outcome):
+            at_us = began + 2 * HOUR
+            return step_once(lake.lake, TENANT, CHANNEL, actor="ann", at_us=at_us)
 
     with pytest.raises(GateRefused):
         step("FAIL")

@@ -122,11 +122,8 @@ class _Trajectory(SessionDraft):
         self.start, self.model = self._start(), self._agent.get("model_name")
 
     def events(self) -> Iterator[ImportedEvent]:
-        for at, step in enumerate(self._document["steps"]):
-            if isinstance(step, dict):
-                self._take(step, f"step-{step.get('step_id', at + 1)}")
-            else:
-                self.notes.skip("step that is not an object", str(at + 1))
+        for at, step in self.notes.objects("step", self._document["steps"]):
+            self._take(step, f"step-{step.get('step_id', at + 1)}")
         self._finish()
         yield from self.finished()
         depth = self._parent[1] + 1 if self._parent else 1
@@ -224,10 +221,8 @@ class _Trajectory(SessionDraft):
     def _take_system(self, text: str, key: str, facts: dict[str, Any]) -> None:
         if fields.at(facts, "extra", "context_management", "type") == "compaction":
             self.add("compaction", {"trigger": "auto", "text": text} | facts, key)
-        elif self.made:
-            self.add("x_system_message", {"text": text} | facts, key)
         else:
-            self.add_system_prompt(text, key)
+            self.add_system_prompt(text, key, **facts)
 
     def _take_answer(self, step: Row, key: str, facts: dict[str, Any], *, copied: bool) -> None:
         metrics = fields.mapping(step, "metrics")
@@ -258,10 +253,8 @@ class _Trajectory(SessionDraft):
         self.add_answer(key, tool_calls=calls, **facts)
 
     def _take_results(self, step: Row, key: str, *, copied: bool) -> None:
-        for at, result in enumerate(fields.items(step, "observation", "results")):
-            if not isinstance(result, dict):
-                self.notes.skip("result that is not an object", key)
-                continue
+        results = fields.items(step, "observation", "results")
+        for at, result in self.notes.objects("result", results):
             facts = fields.without(fields.mapping(result, "extra"), "ok", "call_id", "output")
             facts["ok"] = fields.flag(result, "extra", "ok")
             facts["subagents"] = result.get("subagent_trajectory_ref")

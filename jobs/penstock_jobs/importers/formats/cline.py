@@ -71,11 +71,8 @@ class ClineImporter(Importer):
         if not isinstance(messages, list):
             raise SourceUnfit("it has no list of messages")
         task = _Task(source, notes, document)
-        for at, message in enumerate(messages):
-            if isinstance(message, dict):
-                task.take(message, at)
-            else:
-                notes.skip("message that is not an object", str(at))
+        for at, message in notes.objects("message", messages):
+            task.take(message, at)
         yield from task.events()
 
 

@@ -8,6 +8,7 @@ Qwen Code: messages in Gemini's form, linked by parents. The usage of a call com
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.events.messages import usage_of
@@ -45,14 +46,14 @@ class GeminiImporter(Importer):
         yield from chat.events(source)
 
 
+@dataclass
 class _Chat:
-    def __init__(self, notes: Notes) -> None:
-        self.facts: dict[str, Any] = {}
-        self._notes = notes
-        self._messages: dict[str, dict[str, Any]] = {}
-        self._rewound: dict[str, dict[str, Any]] = {}
-        #: Messages that each rewind took back.
-        self._rewinds: list[list[str]] = []
+    notes: Notes
+    facts: dict[str, Any] = field(default_factory=dict)
+    _messages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _rewound: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: Messages that each rewind took back.
+    _rewinds: list[list[str]] = field(default_factory=list)
 
     def take(self, record: Row, number: int) -> None:
         if isinstance(name := record.get("$rewindTo"), str):
@@ -71,7 +72,7 @@ class _Chat:
         elif "sessionId" in record:
             self.facts |= record
         else:
-            self._notes.skip("record of an unknown kind", f"line {number}")
+            self.notes.skip("record of an unknown kind", f"line {number}")
 
     def _upsert(self, message: Row) -> None:
         name = message.get("id")
@@ -79,7 +80,7 @@ class _Chat:
             self._rewound.pop(name, None)
             self._messages[name] = dict(message)
         else:
-            self._notes.skip("message without an id")
+            self.notes.skip("message without an id")
 
     def _take_back(self, names: Sequence[str]) -> None:
         self._rewound |= {name: self._messages.pop(name) for name in names}
@@ -87,7 +88,7 @@ class _Chat:
     def events(self, source: Source) -> list[ImportedEvent]:
         facts = self.facts
         clock_us = source.time_us(facts.get("startTime"))
-        draft = _ChatDraft(facts["sessionId"], "gemini-cli", clock_us, self._notes)
+        draft = _ChatDraft(facts["sessionId"], "gemini-cli", clock_us, self.notes)
         directories = [each for each in fields.items(facts, "directories") if isinstance(each, str)]
         draft.project = directories[0] if directories else fields.text(facts, "projectHash")
         is_agent = facts.get("kind") == "subagent" and len(source.names) > 1

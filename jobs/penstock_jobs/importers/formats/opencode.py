@@ -6,6 +6,7 @@ in two forms: with separate parts, and with their content inside.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.events.messages import present
@@ -15,7 +16,13 @@ from penstock_jobs.importers.fields import Row, arguments_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import DatabaseSource, is_database, is_database_with, tables_of
+from penstock_jobs.importers.stores import (
+    DatabaseSource,
+    is_database,
+    is_database_with,
+    rows_in,
+    tables_of,
+)
 from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, tool_call
 
 _DB = ("session", "message", "part")
@@ -82,11 +89,7 @@ class OpenCodeImporter(Importer):
 
 def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEvent]:
     with source.connection() as connection:
-
-        def rows(sql: str, *values: object) -> list[dict[str, Any]]:
-            return [dict(row) for row in connection.execute(sql, values).fetchall()]
-
-        tables = tables_of(connection)
+        rows, tables = partial(rows_in, connection), tables_of(connection)
         worktrees = {}
         if "worktree" in tables.get("project", ()):
             told = rows("SELECT id, worktree FROM project")

@@ -11,6 +11,7 @@ become edits.
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -52,11 +53,8 @@ class MiniSweAgentImporter(Importer):
             raise SourceUnfit("it has no list of messages")
         if not is_unfinished(source, notes, ended=bare or bool(info.get("exit_status"))):
             run = _ShellRun(document, info, source, notes)
-            for at, message in enumerate(messages):
-                if isinstance(message, dict):
-                    run.take(message, f"message-{at}")
-                else:
-                    notes.skip("message that is not an object", str(at))
+            for at, message in notes.objects("message", messages):
+                run.take(message, f"message-{at}")
             yield from run.events()
 
 
@@ -244,14 +242,14 @@ class _Place(NamedTuple):
     folder: str
 
 
+@dataclass
 class _Editor:
     """The windowed editor: the lines that it showed of each file, and its edits."""
 
-    def __init__(self, changes: FileChanges, notes: Notes) -> None:
-        self._changes = changes
-        self._notes = notes
-        self._lines: dict[str, dict[int, str]] = {}
-        self._cursors = (1, 1)
+    changes: FileChanges
+    notes: Notes
+    _lines: dict[str, dict[int, str]] = field(default_factory=dict)
+    _cursors: tuple[int, int] = (1, 1)
 
     def take(self, action: str, arguments: Row, observation: str, place: _Place) -> None:
         command, _, rest = action.strip().partition("\n")
@@ -268,9 +266,9 @@ class _Editor:
         elif verb in ("edit", "insert"):
             change = self._change(path, command, rest, arguments, action)
             if change is None:
-                self._notes.skip("edit of lines that were not shown before", place.key)
+                self.notes.skip("edit of lines that were not shown before", place.key)
             else:
-                self._changes.add(change, f"{place.key}:edit", place.call_id)
+                self.changes.add(change, f"{place.key}:edit", place.call_id)
         self._lines[path] = lines
 
     def _change(

@@ -302,16 +302,9 @@ class CanaryAnswer(msgspec.Struct):
 
 
 def trial_answer(trial: Trial) -> TrialAnswer:
-    return TrialAnswer(
-        kind=trial.kind,
-        candidate=trial.candidate,
-        incumbent=trial.incumbent,
-        share=trial.share,
-        since_version=trial.since_version,
-        since=time_text(trial.since_us),
-        step_since=time_text(trial.step_us),
-        until=time_text(trial.until_us) if trial.until_us is not None else None,
-    )
+    times = {"since": trial.since_us, "step_since": trial.step_us, "until": trial.until_us}
+    facts = {name: us if us is None else time_text(us) for name, us in times.items()}
+    return msgspec.convert(vars(trial) | facts | {"share": trial.share}, TrialAnswer)
 
 
 def _show(lake: Lake, caller: Caller, request: ChannelRequest) -> CanaryAnswer:

@@ -15,9 +15,8 @@ from uuid import uuid4
 import structlog
 
 from penstock.backends.database import DatabaseUnreachable
-from penstock.backends.database.engine import Database
 from penstock.backends.database.leases import leased
-from penstock.core.clock import SECOND_US
+from penstock.core.clock import SECOND_US, duration_text
 from penstock.core.errors import one_line
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
@@ -28,14 +27,7 @@ from penstock.registry.channels.change import (
     NothingToRollBackTo,
     PromotionConflict,
 )
-from penstock.registry.channels.promotion import (
-    Judge,
-    Promotion,
-    Rollback,
-    gate_judge,
-    promote,
-    roll_back,
-)
+from penstock.registry.channels.promotion import Promotion, Rollback, gate_judge, promote, roll_back
 from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, StateRefused
 from penstock.registry.gate.policy import CanarySteps
 from penstock.registry.gate.verdict import GateRefused
@@ -50,9 +42,6 @@ Action = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refu
 SESSIONS_MIN = 30
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
-
-#: Makes the gate for a tenant and a share of traffic; None means all traffic.
-JudgeOf = Callable[[Database, str, float | None], Judge]
 
 log_line = structlog.get_logger()
 
@@ -72,22 +61,13 @@ class Step(NamedTuple):
     share: float | None = None
 
 
-def watch_once(
-    lake: Lake,
-    tenant: str,
-    channel: str,
-    *,
-    judge_of: JudgeOf = gate_judge,
-    at_us: int | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> WatchRound:
-    """Run one round: look, then act.
+def watch_once(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> WatchRound:
+    """Run one round: look, then act. `at_us` replaces the database's clock.
 
-    `at_us` replaces the database's clock. `meanwhile` is called between the look and the action.
     Raises PromotionConflict if the channel changes at each try."""
     for tries_left in reversed(range(_TRIES)):
         try:
-            return _round(lake, situation_of(lake, tenant, channel, at_us), judge_of, meanwhile)
+            return _round(lake, situation_of(lake, tenant, channel, at_us))
         except PromotionConflict as error:
             if not tries_left:
                 raise
@@ -95,9 +75,7 @@ def watch_once(
     raise AssertionError("not reached")
 
 
-def _round(
-    lake: Lake, situation: Situation, judge_of: JudgeOf, meanwhile: Callable[[], None]
-) -> WatchRound:
+def _round(lake: Lake, situation: Situation) -> WatchRound:
     trial = situation.trial
     if trial is None:
         return WatchRound("nothing", "no canary runs, and no new checkpoint is watched")
@@ -105,28 +83,20 @@ def _round(
         return WatchRound("nothing", "the policy names no live metric to watch: [[live]]", trial)
     stored = newest_look(lake.database, trial)
     if stored is not None and stored.outcome == "breach":
-        meanwhile()
         return _roll_back(lake, trial, None, stored.why)
     look = take_look(lake, situation, trial)
-    meanwhile()
     if look.outcome == "breach":
         return _roll_back(lake, trial, look, look.why)
     if trial.kind == "watch" or not situation.steps.auto_step:
         return WatchRound("looked", look.why, trial, look)
     try:
-        return _step(lake, situation, look, judge_of, ACTOR)
+        return _step(lake, situation, look, ACTOR)
     except _REFUSALS as error:
         return WatchRound("refused", one_line(error), trial, look)
 
 
 def step_once(
-    lake: Lake,
-    tenant: str,
-    channel: str,
-    *,
-    actor: str,
-    judge_of: JudgeOf = gate_judge,
-    at_us: int | None = None,
+    lake: Lake, tenant: str, channel: str, *, actor: str, at_us: int | None = None
 ) -> WatchRound:
     """Take a look, then the next step if look and policy allow it. Never rolls back."""
     situation = situation_of(lake, tenant, channel, at_us)
@@ -137,12 +107,10 @@ def step_once(
     if stored is not None and stored.outcome == "breach":
         return WatchRound("nothing", f"the newest look is a breach, roll back: {stored.why}", trial)
     look = take_look(lake, situation, trial)
-    return _step(lake, situation, look, judge_of, actor)
+    return _step(lake, situation, look, actor)
 
 
-def _step(
-    lake: Lake, situation: Situation, look: Look, judge_of: JudgeOf, actor: str
-) -> WatchRound:
+def _step(lake: Lake, situation: Situation, look: Look, actor: str) -> WatchRound:
     trial = situation.trial
     assert trial is not None
     step = next_step(trial, look, situation.steps, pinned=situation.state.pinned)
@@ -158,7 +126,7 @@ def _step(
         expect=trial.incumbent,
         expect_version=trial.version,
     )
-    judge = judge_of(lake.database, trial.tenant, step.share)
+    judge = gate_judge(lake.database, trial.tenant, step.share)
     change = promote(lake.database, promotion, judge)
     return WatchRound(step.action, step.why, trial, look, change)
 
@@ -188,7 +156,6 @@ def watch(
     *,
     tell: Callable[[WatchRound], None],
     wait: Callable[[float], bool],
-    judge_of: JudgeOf = gate_judge,
 ) -> None:
     """Run rounds until `wait` returns true. Only one of several watchers looks at a time."""
     owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
@@ -197,7 +164,7 @@ def watch(
         try:
             with leased(lake.database, name, owner, lease_s) as held:
                 if held:
-                    tell(watch_once(lake, tenant, channel, judge_of=judge_of))
+                    tell(watch_once(lake, tenant, channel))
         except (DatabaseUnreachable, PromotionConflict) as error:
             tell(WatchRound("nothing", one_line(error)))
         if wait(lake.settings.room(CanarySettings).canary_look_seconds):
@@ -211,12 +178,12 @@ def lease_of(tenant: str, channel: str) -> str:
 def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> Step:
     """Decide the next share. With live metrics in the policy, all traffic needs a pass."""
     age_s = (look.until_us - trial.step_us) / SECOND_US
+    age = duration_text(age_s)
     if pinned:
         return Step("looked", "the channel is pinned until a person releases it")
     if age_s < steps.min_age_s:
-        return Step(
-            "looked", f"the share is {_age(age_s)} old; the policy demands {_age(steps.min_age_s)}"
-        )
+        least = duration_text(steps.min_age_s)
+        return Step("looked", f"the share is {age} old; the policy demands {least}")
     if look.outcome in ("breach", "error"):
         return Step("looked", f"the newest look says {look.outcome}: {look.why}")
     counts = [(f"{m.metric} has values for", m.sessions) for m in look.metrics]
@@ -226,15 +193,7 @@ def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> 
             return Step("looked", f"{subject} {of_arms}; each needs {SESSIONS_MIN} sessions")
     share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
     if share is not None:
-        return Step("raised", f"{_age(age_s)} at {trial.share:g}, and no breach", share)
+        return Step("raised", f"{age} at {trial.share:g}, and no breach", share)
     if look.metrics and look.outcome != "pass":
         return Step("looked", f"all traffic needs a pass: {look.why}")
-    why = f"{_age(age_s)} at {trial.share:g}, and live metrics say {look.outcome}"
-    return Step("promoted", why)
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.0f} s"
+    return Step("promoted", f"{age} at {trial.share:g}, and live metrics say {look.outcome}")

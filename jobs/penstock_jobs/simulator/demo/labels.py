@@ -97,12 +97,13 @@ class JudgeMiss:
 
 def judge_sentences(misses: Sequence[JudgeMiss]) -> str:
     """Say how far the judge was from the truth at the most, in all lines that were shown."""
-    judged = max((miss for miss in misses if miss.judged is not None), key=_judged, default=None)
-    if judged is None:
+    judged = [(miss.judged, miss.checkpoint) for miss in misses if miss.judged is not None]
+    if not judged:
         return "The judge read no message."
+    most, checkpoint = max(judged)
     text = (
-        f"The judge's rate of dissatisfied users was up to {100 * _judged(judged):.0f} points from"
-        f" the truth, for {judged.checkpoint}: it is a small model, and errs more on some"
+        f"The judge's rate of dissatisfied users was up to {100 * most:.0f} points from"
+        f" the truth, for {checkpoint}: it is a small model, and errs more on some"
         " checkpoints than on others."
     )
     if corrected := [miss.corrected for miss in misses if miss.corrected is not None]:
@@ -111,7 +112,3 @@ def judge_sentences(misses: Sequence[JudgeMiss]) -> str:
             f" up to {100 * max(corrected):.0f} points from the truth."
         )
     return text
-
-
-def _judged(miss: JudgeMiss) -> float:
-    return miss.judged or 0.0

@@ -234,11 +234,7 @@ class Player:
     def _query(
         self, name: str, views: Sequence[str], parameters: Mapping[str, object]
     ) -> list[dict[str, Any]]:
-        sql = (
-            files("penstock_jobs.simulator.demo")
-            .joinpath(f"{name}.sql")
-            .read_text(encoding="utf-8")
-        )
+        sql = files(__package__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
         query = OwnQuery(sql, frozenset(views), parameters)
         rows: list[dict[str, Any]] = self.lake.query(query).arrow().to_pylist()
         return rows

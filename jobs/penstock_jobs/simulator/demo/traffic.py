@@ -5,7 +5,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from statistics import fmean
 
@@ -96,66 +95,58 @@ def play_sessions(
     name: str, count: int, serve: Callable[[str], ServedModel], recorder: Recorder, project: str
 ) -> list[SumSession]:
     """Play sessions to their ends. `serve` says which model a user gets."""
+
+    def play(number: int) -> SumSession:
+        dice = Dice(f"{name}:{number}")
+        user = User.pick(dice, PLAIN)
+        model = serve(user.name)
+        truth = SumSession(f"{name}-{number:04}", model.checkpoint)
+        who = {"checkpoint": model.checkpoint, "user": user.name, "project": project}
+        recorded = recorder.session(truth.session_id, **who)
+        with closing(ServiceClient(model.url)) as client:
+            SumConversation(client, recorded, truth, user, dice, project).run()
+        return truth
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        play = partial(_play, name=name, serve=serve, recorder=recorder, project=project)
         return list(pool.map(play, range(count)))
 
 
-def _play(
-    number: int, *, name: str, serve: Callable[[str], ServedModel], recorder: Recorder, project: str
-) -> SumSession:
-    dice = Dice(f"{name}:{number}")
-    user = User.pick(dice, PLAIN)
-    model = serve(user.name)
-    truth = SumSession(f"{name}-{number:04}", model.checkpoint)
-    who = {"checkpoint": model.checkpoint, "user": user.name, "project": project}
-    recorded = recorder.session(truth.session_id, **who)
-    with closing(ServiceClient(model.url)) as client:
-        SumConversation(client, recorded, truth, user, dice=dice, project=project).run()
-    return truth
-
-
+@dataclass
 class SumConversation:
     """A session: a user with a file of sums, and an agent that asks the model for each of them."""
 
-    def __init__(
-        self,
-        client: ServiceClient,
-        recorded: RecordedSession,
-        truth: SumSession,
-        user: User,
-        *,
-        dice: Dice,
-        project: str,
-    ) -> None:
-        self._client, self._recorded, self._truth = client, recorded, truth
-        self._user, self._dice, self._project = user, dice, project
-        self._messages: list[dict[str, str]] = []
-        self._lines: list[str] = []
+    client: ServiceClient
+    recorded: RecordedSession
+    truth: SumSession
+    user: User
+    dice: Dice
+    project: str
+    _messages: list[dict[str, str]] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        dice = self._dice
+        dice = self.dice
         sums = [dice.pick(TRAFFIC) for _ in range(dice.skewed(1, _REQUESTS_MAX))]
         self._lines = [question(one) for one in sums]
         words: Words | None = None
         for at, one in enumerate(sums):
             wish = question(one)
-            if self._truth.requests:
+            if self.truth.requests:
                 # Whoever goes on without a word is content.
-                last = self._truth.requests[-1]
+                last = self.truth.requests[-1]
                 last.dissatisfied = last.dissatisfied or False
-            self._truth.requests.append(SumTruth())
+            self.truth.requests.append(SumTruth())
             words = self._serve(at, one, words.before(wish) if words else Words(wish, "moves_on"))
         time.sleep(_LOOK_SECONDS)
-        self._recorded.file_observed(FILE, self._text())
+        self.recorded.file_observed(FILE, self._text())
         if words is not None:
-            self._truth.messages.append(words)
-            self._recorded.user_message(words.text)
-        self._recorded.end()
+            self.truth.messages.append(words)
+            self.recorded.user_message(words.text)
+        self.recorded.end()
 
     def _serve(self, at: int, one: Sum, words: Words) -> Words | None:
         """Let the agent work on a sum until the user lets go of it. Returns their last words."""
-        request, tries = self._truth.requests[-1], 0
+        request, tries = self.truth.requests[-1], 0
         for _ in range(_TRIES_MAX + _QUESTIONS_MAX):
             call_id, answer = self._call(words)
             if is_question(answer):
@@ -176,77 +167,77 @@ class SumConversation:
 
     def _call(self, words: Words) -> tuple[str, str]:
         """Send what the user says to the model. Returns the id of the call, and its text."""
-        self._truth.messages.append(words)
+        self.truth.messages.append(words)
         self._messages.append({"role": "user", "content": words.text})
         if sum(len(each["content"]) for each in self._messages) > _CONVERSATION_CHARS_MAX:
             self._messages = self._messages[-1:]
-        asked = {"model": "serving", "messages": self._messages, "seed": self._dice.getrandbits(31)}
+        asked = {"model": "serving", "messages": self._messages, "seed": self.dice.getrandbits(31)}
         body = msgspec.json.encode(asked)
-        reply = self._client.post(
-            f"/s/{self._truth.session_id}/v1/chat/completions",
+        reply = self.client.post(
+            f"/s/{self.truth.session_id}/v1/chat/completions",
             body,
             **{
                 "Content-Type": "application/json",
                 "X-Penstock-Consent": "train",
-                "X-Penstock-User": self._user.name,
-                "X-Penstock-Project": self._project,
+                "X-Penstock-User": self.user.name,
+                "X-Penstock-Project": self.project,
             },
         )
         if reply.status != HTTPStatus.OK:
             why = reply.body[:200]
-            raise AnswerUnusable(url=self._client.url, status=reply.status, why=why)
+            raise AnswerUnusable(url=self.client.url, status=reply.status, why=why)
         document = reply.json()
         text: str = document["choices"][0]["message"]["content"]
         self._messages.append({"role": "assistant", "content": text})
         return document["id"], text
 
     def _edit(self, at: int, line: str, call_id: str) -> None:
-        before, kept = self._text(), self._truth.requests[-1].kept
+        before, kept = self._text(), self.truth.requests[-1].kept
         if self._lines[at] == line:
             return
         self._lines[at] = line
-        self._recorded.edit(FILE, before=before, after=self._text(), call_id=call_id)
+        self.recorded.edit(FILE, before=before, after=self._text(), call_id=call_id)
         if kept and kept[-1]:
             kept[-1] = None
         kept.append(True)
 
     def _react(self, at: int, one: Sum, request: SumTruth, tries: int) -> tuple[Words | None, bool]:
         """Let the user keep the answer, undo it or write the right one, and speak."""
-        dice = self._dice
-        reaction = self._user.react(dice, float(request.right), 1.0, unread=0.0, tries=tries)
+        dice = self.dice
+        reaction = self.user.react(dice, float(request.right), 1.0, unread=0.0, tries=tries)
         if reaction.deed != "kept":
             by_hand = reaction.deed == "fixed" or reaction.finishes
             self._lines[at] = f"# {sum(one)}, by hand" if by_hand else question(one)
             request.kept[-1] = False
         if dice.chance(_THUMBS):
             thumb = "down" if reaction.dissatisfied else "up"
-            self._recorded.event("feedback", kind="thumbs", value=thumb)
+            self.recorded.event("feedback", kind="thumbs", value=thumb)
             request.dissatisfied = request.dissatisfied or reaction.dissatisfied
         if reaction.says is None:
             return None, False
         # There is nothing more to a sum than its answer.
         act = "accept" if reaction.says == "refine" else reaction.says
         request.dissatisfied = request.dissatisfied or reaction.dissatisfied
-        words = self._user.say(act, dice, NAMES)
+        words = self.user.say(act, dice, NAMES)
         return words, reaction.again and reaction.dissatisfied and tries < _TRIES_MAX
 
     def _answer_to_question(self, request: SumTruth) -> Words | None:
         """Let the user answer the agent's question. None if they have had enough."""
-        world, dice = self._user.world, self._dice
+        world, dice = self.user.world, self.dice
         if request.asked > _QUESTIONS_MAX or dice.chance(0.02 * request.asked):
             return None
         if dice.chance(world.annoyed):
             request.dissatisfied = True
-            return self._user.say("complain", dice, NAMES)
-        return self._user.say("answer", dice, NAMES)
+            return self.user.say("complain", dice, NAMES)
+        return self.user.say("answer", dice, NAMES)
 
     def _give_up(self, at: int, one: Sum, request: SumTruth) -> Words | None:
         self._lines[at] = f"# {sum(one)}, by hand"
-        if self._user.silent:
+        if self.user.silent:
             return None
-        complains = self._dice.chance(0.5)
+        complains = self.dice.chance(0.5)
         request.dissatisfied = request.dissatisfied or complains
-        return self._user.say("complain" if complains else "give_up", self._dice, NAMES)
+        return self.user.say("complain" if complains else "give_up", self.dice, NAMES)
 
     def _text(self) -> str:
         return "".join(f"{line}\n" for line in self._lines)

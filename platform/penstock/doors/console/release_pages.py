@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta, structs
 
 from penstock.access import Role
-from penstock.core.endpoint import Request
+from penstock.core.endpoint import ListRequest, Request
 from penstock.core.errors import one_line
 from penstock.doors.console.charts import WIDTH, Interval, interval_chart
 from penstock.doors.console.figures import part, url
@@ -21,7 +21,6 @@ from penstock.registry.channels.endpoints import (
     SHOW_POLICY,
     AuditRequest,
     ChannelRequest,
-    ChannelsRequest,
     ReleaseRequest,
     SetPolicyRequest,
 )
@@ -59,7 +58,7 @@ _SPREAD = 1.96
 )  # fmt: skip
 def _list_checkpoints(visitor: Visitor, request: CheckpointsRequest) -> Content:
     known = visitor.call(LIST_CHECKPOINTS, request).checkpoints[::-1]
-    channels = visitor.call(LIST_CHANNELS, ChannelsRequest()).channels
+    channels = visitor.call(LIST_CHANNELS, ListRequest()).channels
     serving: dict[str, list[str]] = {}
     for channel in channels:
         for checkpoint in filter(None, (channel.checkpoint, channel.canary)):
@@ -84,7 +83,7 @@ def _show_checkpoint(visitor: Visitor, request: CheckpointRequest) -> Content:
         value_format=lambda value: f"{value:.2f}",
         width=WIDTH,
     )
-    channels = visitor.call(LIST_CHANNELS, ChannelsRequest()).channels
+    channels = visitor.call(LIST_CHANNELS, ListRequest()).channels
     return {"line": line, "scores": scores, "scores_chart": chart, "channels": channels}
 
 
@@ -140,8 +139,8 @@ def channel_path(name: str) -> str:
     "/channels", "Channels", "channels.html.jinja", roles=_READERS,
     group="Release", place=0, shortcut="c",
 )  # fmt: skip
-def _list(visitor: Visitor, _question: ChannelsRequest) -> Content:
-    return {"channels": visitor.call(LIST_CHANNELS, ChannelsRequest()).channels}
+def _list(visitor: Visitor, _question: ListRequest) -> Content:
+    return {"channels": visitor.call(LIST_CHANNELS, ListRequest()).channels}
 
 
 @PAGES.page("/channels/{name}", "Channel", "channel.html.jinja", roles=_READERS)

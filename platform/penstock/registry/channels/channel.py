@@ -70,10 +70,8 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
     """The text of a channel's policy, or None without one. Raises HistoryDamaged."""
     if state.policy is None:
         return None
-    policy = tables.gate_policy.c
-    query = sa.select(policy.text).where(
-        policy.tenant == state.tenant, policy.digest == state.policy
-    )
+    query = sa.select(tables.gate_policy.c.text)
+    query = query.filter_by(tenant=state.tenant, digest=state.policy)
     with database.read() as connection:
         text = connection.scalar(query)
     if text is None or text_digest(text) != state.policy:
@@ -105,11 +103,10 @@ def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> l
 
 def _state_of(connection: Connection, change: Change) -> ChannelState:
     since: int | None = None
-    columns = channel_change.c
     if change.checkpoint is not None:
         first = first_version_since(connection, change, "checkpoint")
-        place = columns.tenant == change.tenant, columns.channel == change.channel
-        since = connection.scalar(sa.select(columns.at).where(*place, columns.version == first))
+        place = {"tenant": change.tenant, "channel": change.channel, "version": first}
+        since = connection.scalar(sa.select(channel_change.c.at).filter_by(**place))
     return ChannelState(
         **{field.name: getattr(change, field.name) for field in fields(ChannelPointer)},
         **checkpoint_places(connection, change),

@@ -5,7 +5,6 @@ everybody else asks a service."""
 
 import asyncio
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,14 +20,9 @@ from penstock.backends.http.client import ServiceClient, Tell
 from penstock.backends.http.errors import ServerUnreachable
 from penstock.core.errors import PenstockError
 from penstock.core.fairness import Holdings
-from penstock.registry.channels.change import (
-    ChangeAnswer,
-    ChannelNews,
-    ChannelState,
-    ChannelUnknown,
-)
+from penstock.registry.channels.change import ChannelNews, ChannelState, ChannelUnknown
 from penstock.registry.channels.channel import channel_state, channel_state_in
-from penstock.registry.channels.history import notices_after, notices_in
+from penstock.registry.channels.history import notices_in
 from penstock.registry.channels.tables import channel
 
 POLL_SECONDS = 0.02
@@ -200,17 +194,6 @@ class ChannelWatcher:
     def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
         if self._forget(waiter):
             waiter.tell(outcome)
-
-
-def follow(database: Database, tenant: str, name: str, after: int) -> Iterator[ChangeAnswer]:
-    """Yield each change after a version, without end. Raises ChannelUnknown,
-    DatabaseUnreachable."""
-    channel_state(database, tenant, name)
-    while True:
-        for notice in notices_after(database, tenant, name, after):
-            after = notice.version
-            yield notice
-        time.sleep(POLL_SECONDS)
 
 
 def channel_path(name: str) -> str:

@@ -218,26 +218,26 @@ def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
 ) -> "Iterator[ChangeAnswer]":
     from penstock.registry.channels.channel import channel_state
-    from penstock.registry.channels.channel_watcher import follow
+    from penstock.registry.channels.channel_watcher import POLL_SECONDS
+    from penstock.registry.channels.history import notices_after
 
     with open_existing(data) as lake:
-        if after is None:
-            after = channel_state(lake.database, tenant, name).version - 1
+        newest = channel_state(lake.database, tenant, name).version
+        after = newest - 1 if after is None else after
         while True:
+            pause_s = POLL_SECONDS
             try:
-                for notice in follow(lake.database, tenant, name, after):
+                for notice in notices_after(lake.database, tenant, name, after):
                     after = notice.version
                     yield notice
             except DatabaseUnreachable as error:
                 say(f"{error} Retrying.")
-                time.sleep(_OUTAGE_PAUSE_SECONDS)
+                pause_s = _OUTAGE_PAUSE_SECONDS
+            time.sleep(pause_s)
 
 
 def _from_service(url: str, name: str, after: int | None) -> "Iterator[ChangeAnswer]":
-    import msgspec
-
     from penstock.backends.http.client import service_at
-    from penstock.registry.channels.change import ChangeAnswer
     from penstock.registry.channels.channel_watcher import channel_answers, channel_path
 
     service = service_at(url)

@@ -92,10 +92,6 @@ class AssignmentAnswer(msgspec.Struct):
 # Questions
 
 
-class ChannelsRequest(ListRequest):
-    pass
-
-
 ChannelName = Annotated[str, Meta(description="The channel.", extra={"metavar": "NAME"})]
 _LAST = "Show this many of the newest changes; by default all."
 _BEFORE = "Show older changes: the cursor of the previous page."
@@ -138,7 +134,7 @@ class ReleaseRequest(Request):
 # Work
 
 
-def _list(lake: Lake, caller: Caller, request: ChannelsRequest) -> ChannelsAnswer:
+def _list(lake: Lake, caller: Caller, request: ListRequest) -> ChannelsAnswer:
     from penstock.registry.channels.channel import list_channels
 
     channels = list_channels(lake.database, caller.tenant)

@@ -46,12 +46,9 @@ def channel_changes(
 ) -> list[Change]:
     """Changes of a channel, the oldest first. `latest` keeps the last `limit` instead of the first.
     Raises ChannelUnknown."""
-    columns = channel_change.c
-    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
-    query = query.where(columns.version > after).limit(limit)
+    query = select_changes(tenant, name, after, latest=latest).limit(limit)
     if before is not None:
-        query = query.where(columns.version < before)
-    query = query.order_by(columns.version.desc() if latest else columns.version)
+        query = query.where(channel_change.c.version < before)
     with database.read() as connection:
         if newest_change(connection, tenant, name) is None:
             raise ChannelUnknown(name=name)
@@ -62,11 +59,7 @@ def channel_changes(
 def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> list[Change]:
     """Changes to or from a checkpoint, by channel, the oldest first."""
     columns = channel_change.c
-    named = sa.or_(
-        columns.checkpoint == checkpoint,
-        columns.canary == checkpoint,
-        columns.previous == checkpoint,
-    )
+    named = sa.literal(checkpoint).in_([columns.checkpoint, columns.canary, columns.previous])
     query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, named)
     with database.read() as connection:
         rows = connection.execute(query.order_by(columns.channel, columns.version))
@@ -141,11 +134,10 @@ def newest_change(
 ) -> Change | None:
     if not name.isprintable():  # no channel has such a name, and some databases refuse it
         return None
-    columns = channel_change.c
-    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
+    query = select_changes(tenant, name, latest=True)
     if action is not None:
-        query = query.where(columns.action == action)
-    row = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
+        query = query.where(channel_change.c.action == action)
+    row = connection.execute(query.limit(1)).first()
     return change_of(row) if row is not None else None
 
 
@@ -202,10 +194,13 @@ def notices_in(
     return [notice_of(connection, change) for change in changes]
 
 
-def select_changes(tenant: str, channel: str, after: int) -> sa.Select[Any]:
+def select_changes(
+    tenant: str, channel: str, after: int = 0, *, latest: bool = False
+) -> sa.Select[Any]:
     of = channel_change.c
-    place = of.tenant == tenant, of.channel == channel, of.version > after
-    return sa.select(*CHANGE_COLUMNS).where(*place).order_by(of.version)
+    query = sa.select(*CHANGE_COLUMNS).filter_by(tenant=tenant, channel=channel)
+    order = of.version.desc() if latest else of.version
+    return query.where(of.version > after).order_by(order)
 
 
 class _VerdictSide(msgspec.Struct):
@@ -282,21 +277,16 @@ def _journal_flaws(connection: Connection, uses: Sequence[_JournalUse]) -> Itera
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:
     """The version since which a channel has the values of this change in these columns."""
     columns = channel_change.c
-    other = (
-        sa.select(columns.version)
-        .where(columns.tenant == change.tenant, columns.channel == change.channel)
-        .where(sa.or_(*(columns[name].is_distinct_from(getattr(change, name)) for name in names)))
-        .order_by(columns.version.desc())
-        .limit(1)
-    )
-    return (connection.scalar(other) or 0) + 1
+    others = (columns[name].is_distinct_from(getattr(change, name)) for name in names)
+    last = sa.select(sa.func.max(columns.version)).where(sa.or_(*others))
+    last = last.filter_by(tenant=change.tenant, channel=change.channel)
+    return (connection.scalar(last) or 0) + 1
 
 
 def last_rollback_at(connection: Connection, tenant: str, name: str) -> int:
-    columns = channel_change.c
-    query = sa.select(sa.func.max(columns.at)).where(columns.tenant == tenant)
-    query = query.where(columns.channel == name, columns.action == "rollback")
-    return connection.scalar(query) or 0
+    query = sa.select(sa.func.max(channel_change.c.at))
+    rollbacks = query.filter_by(tenant=tenant, channel=name, action="rollback")
+    return connection.scalar(rollbacks) or 0
 
 
 def shard_uses(connection: Connection, tenant: str, shard: str) -> Iterator[str]:

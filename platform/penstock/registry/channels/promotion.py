@@ -33,8 +33,8 @@ from penstock.registry.channels.history import (
     first_version_since,
     last_rollback_at,
     newest_change,
+    select_changes,
 )
-from penstock.registry.channels.tables import channel_change
 from penstock.registry.checkpoints.checkpoint import (
     Checkpoint,
     check_channel_name,
@@ -257,7 +257,6 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
 
 
 def _steps(held: HeldChannel) -> list[tuple[str, str | None]]:
-    columns = channel_change.c
-    place = columns.tenant == held.before.tenant, columns.channel == held.before.channel
-    query = sa.select(columns.action, columns.checkpoint).where(*place).order_by(columns.version)
-    return [(action, name) for action, name in held.connection.execute(query)]
+    before = held.before
+    changes = held.connection.execute(select_changes(before.tenant, before.channel))
+    return [(change.action, change.checkpoint) for change in changes]

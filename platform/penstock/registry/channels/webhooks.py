@@ -51,9 +51,6 @@ class Webhook:
         return without_secrets(self.url) if self.url is not None else _UNREADABLE
 
 
-_COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
-
-
 def add_webhook(
     database: Database,
     settings: Settings,
@@ -101,11 +98,8 @@ def check_webhook(url: str, settings: Settings) -> None:
 def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[Webhook]:
     """A tenant's webhooks, the newest last. The address is None if its encryption key is
     missing."""
-    query = (
-        sa.select(*_COLUMNS)
-        .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
-        .order_by(webhook.c.created_at, webhook.c.id)
-    )
+    query = sa.select(webhook).filter_by(tenant=tenant, removed_at=None)
+    query = query.order_by(webhook.c.created_at, webhook.c.id)
     seal = SecretSeal.of(settings)
 
     def address(webhook_id: str, sealed: str) -> str | None:
@@ -127,9 +121,9 @@ def _place(webhook_id: str, column: str) -> str:
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str = OPERATOR) -> None:
     """Remove a webhook and its pending notices. Raises WebhookUnknown."""
-    hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
+    hook = sa.update(webhook).filter_by(tenant=tenant, id=webhook_id, removed_at=None)
     with database.write() as connection:
-        update = sa.update(webhook).where(*hook).values(removed_at=now_us())
+        update = hook.values(removed_at=now_us())
         if connection.execute(update).rowcount == 0:
             raise WebhookUnknown(id=webhook_id)
         place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
@@ -199,9 +193,7 @@ def open_webhook(
     egress: EgressPolicy,
 ) -> WebhookTarget | DeliveryFailure | None:
     """Open a webhook. None if it was removed; a failure if its encryption key is missing."""
-    query = sa.select(webhook.c.url, webhook.c.secret).where(
-        webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
-    )
+    query = sa.select(webhook).filter_by(id=webhook_id, removed_at=None)
     with database.read() as connection:
         row = connection.execute(query).one_or_none()
     if row is None:

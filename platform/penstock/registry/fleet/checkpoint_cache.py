@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -89,14 +89,14 @@ class CachedCopy:
     damaged: bool = False
 
 
+@dataclass
 class CheckpointCache:
     """Not thread-safe."""
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
-        self.directory = directory
-        self._settings = settings
-        self._verified: dict[str, _Marks] = {}
-        self._kept: set[str] = set()
+    directory: Path
+    settings: Settings
+    _verified: dict[str, _Marks] = field(default_factory=dict)
+    _kept: set[str] = field(default_factory=set)
 
     def path(self, link: ChainLink) -> Path:
         return self.directory / sha256_digest(link.digest).removeprefix(DIGEST_PREFIX)
@@ -123,7 +123,7 @@ class CheckpointCache:
         """Remove unprotected copies beyond `most`, the least recently used first; returns their
         digests."""
         if most is None:
-            most = self._settings.room(FleetSettings).follow_copies_max
+            most = self.settings.room(FleetSettings).follow_copies_max
         for remains in self.directory.glob(f"{_REMOVING}*"):  # left by a killed sidecar
             shutil.rmtree(remains)
         others = []
@@ -146,7 +146,7 @@ class CheckpointCache:
         try:
             marks = _marks(path)
             if known != marks:
-                files, _ = source_files(str(path), self._settings)
+                files, _ = source_files(str(path), self.settings)
                 if _copy(files, path, link.digest, progress) != link.digest:
                     return False
         except InvalidInput:  # a link to a folder, which no copy contains
@@ -157,7 +157,7 @@ class CheckpointCache:
 
     def _fetch(self, link: ChainLink, path: Path, progress: Progress) -> None:
         staging = path.with_name(_FETCHING + path.name)
-        files = files_of(link, self._settings)
+        files = files_of(link, self.settings)
         used = _used_bytes(staging, files)
         needed = sum(file.size for file in files) - used
         if needed > shutil.disk_usage(self.directory).free:  # make room

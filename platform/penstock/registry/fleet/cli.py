@@ -38,60 +38,52 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 
 
-_Execute = Annotated[
-    str,
-    typer.Option(
-        "--exec", metavar="COMMAND", help="A command that loads a checkpoint into the engine."
-    ),
-]
-_Check = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COMMAND",
-        help="Exits with 0 while the engine has the checkpoint; otherwise it is reloaded.",
-    ),
-]
-_Replica = Annotated[
-    str,
-    typer.Option(
-        default_factory=socket.gethostname,
-        show_default="the host's name",
-        help="The name of this engine, unique within the channel.",
-    ),
-]
-_Part = Annotated[
-    PartName, typer.Option(help="Follow the main checkpoint, or the canary while there is one.")
-]
-_Into = Annotated[
-    Path | None,
-    typer.Option(
-        parser=options.path,
-        metavar="DIR",
-        help="The directory of copies; by default serving/NAME in the data directory.",
-    ),
-]
-_Once = Annotated[
-    bool, typer.Option("--once", help="Load the channel's checkpoint once, then end.")
-]
-_AssumeLoaded = Annotated[
-    bool,
-    typer.Option(
-        "--assume-loaded", help="Assume at the start that the engine still has its last checkpoint."
-    ),
-]
-
-
 def follow(
     name: Name,
     *,
-    execute: _Execute,
-    check: _Check = None,
+    execute: Annotated[
+        str,
+        typer.Option(
+            "--exec", metavar="COMMAND", help="A command that loads a checkpoint into the engine."
+        ),
+    ],
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Exits with 0 while the engine has the checkpoint; otherwise it is reloaded.",
+        ),
+    ] = None,
     url: options.Url = None,
-    replica: _Replica,
-    part: _Part = "main",
-    into: _Into = None,
-    once: _Once = False,
-    assume_loaded: _AssumeLoaded = False,
+    replica: Annotated[
+        str,
+        typer.Option(
+            default_factory=socket.gethostname,
+            show_default="the host's name",
+            help="The name of this engine, unique within the channel.",
+        ),
+    ],
+    part: Annotated[
+        PartName, typer.Option(help="Follow the main checkpoint, or the canary while there is one.")
+    ] = "main",
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            parser=options.path,
+            metavar="DIR",
+            help="The directory of copies; by default serving/NAME in the data directory.",
+        ),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Load the channel's checkpoint once, then end.")
+    ] = False,
+    assume_loaded: Annotated[
+        bool,
+        typer.Option(
+            "--assume-loaded",
+            help="Assume at the start that the engine still has its last checkpoint.",
+        ),
+    ] = False,
     data: options.AnyData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -45,37 +45,31 @@ class ChainLink:
         sha256_digest(self.digest)
 
 
+@dataclass
 class RegistrySource:
     """The registry, for one part of a channel. Raises InvalidInput for an invalid answer."""
 
-    def __init__(
-        self,
-        clients: tuple[Client, Client],
-        channel: str,
-        part: str,
-        answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
-        cut: Callable[[], None] = lambda: None,
-    ) -> None:
-        """The second client reports, from another thread."""
-        self._asking, self._reporting = clients
-        self._channel = channel
-        self._part = part
-        self._answers = answers
-        self._cut = cut
-        self._closed = threading.Event()
+    asking: Client
+    #: Reports from another thread.
+    reporting: Client
+    channel: str
+    part: str
+    answers: Callable[[Tell, threading.Event], Iterator[ChannelState]]
+    cut: Callable[[], None] = lambda: None
+    _closed: threading.Event = field(default_factory=threading.Event)
 
     def close(self) -> None:
         """End all waiting for changes, from any thread."""
         self._closed.set()
-        self._cut()
+        self.cut()
 
     def target(self) -> PartTarget:
-        return self._target_of(self._asking.call(SHOW_CHANNEL, ChannelRequest(name=self._channel)))
+        return self._target_of(self.asking.call(SHOW_CHANNEL, ChannelRequest(name=self.channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
         """Yield the target at each change until `close`. Outages are reported and outlasted."""
         known: int | None = None
-        for answer in self._answers(tell, self._closed):
+        for answer in self.answers(tell, self._closed):
             if answer.version != known:
                 known = answer.version
                 yield self._target_of(answer)
@@ -88,16 +82,16 @@ class RegistrySource:
             needed = chain[-1].parent if chain else checkpoint
             if needed is None or needed in {link.name for link in chain}:
                 raise LineageBroken(name=checkpoint, why="none of its ancestors is whole")
-            answer = self._asking.call(SHOW_CHECKPOINT, CheckpointRequest(name=needed))
+            answer = self.asking.call(SHOW_CHECKPOINT, CheckpointRequest(name=needed))
             name = check_name(_CHECKPOINT, answer.name)
             chain.append(ChainLink(name, answer.digest, answer.uri, answer.form, answer.parent))
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[PartStatus]:
-        return self._reporting.call(REPORT_REPLICA, report).parts
+        return self.reporting.call(REPORT_REPLICA, report).parts
 
     def _target_of(self, answer: ChannelState) -> PartTarget:
-        target = part_target(answer, self._part)
+        target = part_target(answer, self.part)
         if target.checkpoint is not None:
             check_name(_CHECKPOINT, target.checkpoint)
         if target.digest is not None:
@@ -106,7 +100,7 @@ class RegistrySource:
 
 
 def service_source(url: str, channel: str, part: str) -> RegistrySource:
-    clients = [RemoteClient(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2)]
+    asking, reporting = (RemoteClient(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2))
     waiting = service_at(url)
 
     def answers(tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
@@ -116,12 +110,12 @@ def service_source(url: str, channel: str, part: str) -> RegistrySource:
             except msgspec.ValidationError as error:
                 raise InvalidInput(what=f"What {url} answers", why=str(error)) from error
 
-    return RegistrySource((clients[0], clients[1]), channel, part, answers, waiting.cut)
+    return RegistrySource(asking, reporting, channel, part, answers, waiting.cut)
 
 
 def lake_source(lake: Lake, tenant: str, channel: str, part: str) -> RegistrySource:
     client = LocalClient(lake, Caller(tenant, actor(None), is_local=True))
-    return RegistrySource((client, client), channel, part, partial(_looks, client, channel))
+    return RegistrySource(client, client, channel, part, partial(_looks, client, channel))
 
 
 def _looks(

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -242,19 +243,19 @@ def _of_fleet(key: FleetKey) -> sa.ColumnElement[bool]:
     return sa.and_(replica.c.tenant == key[0], replica.c.channel == key[1])
 
 
+@dataclass
 class FleetGauges:
-    def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
-        self._database = database
-        self._settings = settings
-        self._metrics = metrics
-        self._shown: set[tuple[str, str, str]] = set()
+    database: Database
+    settings: Settings
+    metrics: Metrics
+    _shown: set[tuple[str, str, str]] = field(default_factory=set)
 
     def refresh(self) -> None:
         """Update the metrics of fleets. Raises DatabaseUnreachable."""
         mixed: Counter[tuple[str, str, str]] = Counter()
         behind: Counter[tuple[str, str, str]] = Counter()
         states: Counter[tuple[str, ...]] = Counter()
-        for key, groups, parts in fleets(self._database, self._settings):
+        for key, groups, parts in fleets(self.database, self.settings):
             for group in groups:
                 state = "silent" if group.silent else group.state
                 states[(*key, group.part, state)] += group.replicas
@@ -264,10 +265,10 @@ class FleetGauges:
         self._shown |= set(mixed)
         for place in self._shown:
             names = dict(zip(("tenant", "channel", "part"), place, strict=True))
-            self._metrics.set("fleet_mixed", mixed[place], **names)
-            self._metrics.set("replicas_behind", behind[place], **names)
+            self.metrics.set("fleet_mixed", mixed[place], **names)
+            self.metrics.set("replicas_behind", behind[place], **names)
             for state in (*STATES, "silent"):
-                self._metrics.set("replicas", states[(*place, state)], **names, state=state)
+                self.metrics.set("replicas", states[(*place, state)], **names, state=state)
 
 
 class FleetRequest(ListRequest, kw_only=True):
