@@ -17,6 +17,8 @@ from penstock.lake.lake import open_existing, open_or_make, read_statistics
 from penstock_jobs.simulator.demo.server import Server
 
 _LOOK_SECONDS = 0.05
+#: To add up a process's pages holds it up.
+_MEMORY_LOOK_SECONDS = 0.5
 _LOOKS_MAX = 2000
 CLIENTS = 8
 #: A merge in the middle of a run would be counted or not, as it happens.
@@ -34,8 +36,10 @@ class Ingested:
     #: Resident memory, looked at every so often.
     resident_bytes: list[int]
     acks_s: list[float]
-    #: 99 % of events were in Parquet after so long, by the server's own histogram.
+    #: 99 % of events were in Parquet after so long, and of requests answered, by the server's own
+    #: histograms.
     queryable_s: float
+    answered_s: float
     #: From an acknowledgement until a query of the latest had seen the event.
     visible_s: float
     stored: int
@@ -95,7 +99,8 @@ def _ingest(
             acks = post_all(server, shares, pause_s, form)
             after = wait_until_stored(server, data)
             wall_s = time.perf_counter() - started
-        queryable_s = _queryable_seconds(server)
+        queryable_s = _p99_seconds(server, "queryable_seconds")
+        answered_s = _p99_seconds(server, "request_seconds")
         visible_s = _visible_seconds(server, data)
     with open_existing(data) as lake:
         held = read_statistics(lake)
@@ -106,6 +111,7 @@ def _ingest(
         resident_bytes=resident,
         acks_s=acks,
         queryable_s=queryable_s,
+        answered_s=answered_s,
         visible_s=visible_s,
         stored=held["events"],
         bytes_per_event=held["bytes_per_event"],
@@ -121,11 +127,11 @@ def admin_key(data: Path) -> str:
 @contextmanager
 def _watching(pid: int) -> Iterator[list[int]]:
     """Looks at a process's memory until the block ends."""
-    seen: list[int] = []
+    seen = [usage_of_all(pid).resident_bytes]
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(_LOOK_SECONDS):
+        while not done.wait(_MEMORY_LOOK_SECONDS):
             seen.append(usage_of_all(pid).resident_bytes)
 
     thread = threading.Thread(target=watch)
@@ -137,14 +143,14 @@ def _watching(pid: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def _queryable_seconds(server: Server) -> float:
+def _p99_seconds(server: Server, metric: str) -> float:
     """The upper end of the bucket that holds the 99th percentile."""
     with server.client() as client:
         lines = client.get("/metrics").body.decode().splitlines()
     buckets = [
         (float(line.split('"')[1]), float(line.rsplit(" ", 1)[1]))
         for line in lines
-        if line.startswith("penstock_queryable_seconds_bucket")
+        if line.startswith(f"penstock_{metric}_bucket")
     ]
     total = buckets[-1][1]
     return next(limit for limit, count in buckets if count >= 0.99 * total)

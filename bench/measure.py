@@ -1,6 +1,7 @@
 """What a process used, by the kernel's count."""
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -70,6 +71,19 @@ def _held_bytes(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def sync_seconds(folder: Path, block: bytes, count: int) -> list[float]:
+    """How long each of so many appended blocks takes to be durable."""
+    taken = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(count):
+            started = time.perf_counter()
+            file.write(block)
+            file.flush()
+            os.fdatasync(file.fileno())
+            taken.append(time.perf_counter() - started)
+    return taken
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
