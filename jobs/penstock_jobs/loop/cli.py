@@ -166,7 +166,6 @@ def canary_status(client: Client, channel: Channel = CHANNEL_DEFAULT) -> Iterato
 
     Example: penstock canary status --channel production
     """
-
     from penstock_jobs.loop.canary.look import SHOW_CANARY
 
     answer = client.call(SHOW_CANARY, ChannelRequest(name=channel))

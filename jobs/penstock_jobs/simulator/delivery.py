@@ -3,6 +3,7 @@
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
 
@@ -59,37 +60,33 @@ def deliver(
         yield session_id, line
 
 
+@dataclass(frozen=True)
 class FileSink:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    file: BinaryIO
 
     def send(self, lines: Sequence[EventLine]) -> int:
-        self._file.write(b"".join(line + b"\n" for _, line in lines))
+        self.file.write(b"".join(line + b"\n" for _, line in lines))
         return 0
 
     def close(self) -> None:
-        self._file.flush()
+        self.file.flush()
 
 
+@dataclass
 class HttpSink:
-    def __init__(
-        self,
-        url: str,
-        key: str | None,
-        *,
-        patience_s: float = _PATIENCE_SECONDS,
-        tell: Callable[[str], None] = lambda _text: None,
-    ) -> None:
-        if url.startswith("https:"):
-            what = f"The address {without_secrets(url)}"
+    url: str
+    key: str | None
+    tell: Callable[[str], None] = lambda _text: None
+
+    def __post_init__(self) -> None:
+        if self.url.startswith("https:"):
+            what = f"The address {without_secrets(self.url)}"
             raise InvalidInput(what=what, why="it is not http://HOST:PORT")
-        self._client = ServiceClient(url, key)
-        self._patience_s = patience_s
-        self._tell = tell
+        self._client = ServiceClient(self.url, self.key)
 
     def send(self, lines: Sequence[EventLine]) -> int:
         body = b"\n".join(line for _, line in lines)
-        answer = self._client.send_events(body, patience_s=self._patience_s, tell=self._tell)
+        answer = self._client.send_events(body, patience_s=_PATIENCE_SECONDS, tell=self.tell)
         return len(answer["rejected"])
 
     def close(self) -> None:
@@ -100,17 +97,12 @@ class HttpSink:
 Sink = FileSink | HttpSink
 
 
-def batches(
-    lines: Iterable[EventLine],
-    rate: float | None = None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[list[EventLine]]:
+def batches(lines: Iterable[EventLine], rate: float | None = None) -> Iterator[list[EventLine]]:
     per_batch = _BATCH_MAX if rate is None else round(rate * _BATCH_SECONDS)
     size = max(1, min(_BATCH_MAX, per_batch))
     started, sent, waiting = time.monotonic(), 0, iter(lines)
     while batch := list(islice(waiting, size)):
         if rate is not None:
-            sleep(max(0.0, started + sent / rate - time.monotonic()))
+            time.sleep(max(0.0, started + sent / rate - time.monotonic()))
         yield batch
         sent += len(batch)

@@ -13,7 +13,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.channels.change import ChannelUnknown
 from penstock.registry.channels.tables import replica
-from penstock.registry.fleet import replicas
+from penstock.registry.fleet import FleetSettings, replicas
 from penstock.registry.fleet.fleet_status import (
     PartStatus,
     ReplicaGroup,
@@ -29,7 +29,6 @@ from penstock.registry.fleet.replicas import (
     fleets,
     record_report,
 )
-from penstock.registry.fleet.settings import FleetSettings
 from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 
 SETTINGS = Settings(data=Path("/nonexistent"))

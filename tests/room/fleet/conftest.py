@@ -7,8 +7,7 @@ import pytest
 from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings
-from penstock.registry.fleet import sidecar
-from penstock.registry.fleet.settings import FleetSettings
+from penstock.registry.fleet import FleetSettings, sidecar
 from tests.support.fleet.following import Fleet
 from tests.support.lakes import empty_database
 

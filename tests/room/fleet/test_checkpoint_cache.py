@@ -11,7 +11,7 @@ import pytest
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.checkpoints.digests import SourceFile, digest_files
-from penstock.registry.fleet import checkpoint_cache
+from penstock.registry.fleet import FleetSettings, checkpoint_cache
 from penstock.registry.fleet.checkpoint_cache import (
     CheckpointCache,
     CopyMismatch,
@@ -20,7 +20,6 @@ from penstock.registry.fleet.checkpoint_cache import (
     locked,
 )
 from penstock.registry.fleet.registry_source import ChainLink
-from penstock.registry.fleet.settings import FleetSettings
 from tests.support.fleet.following import make_files
 from tests.support.servers.s3 import BUCKET, S3Server
 

@@ -16,10 +16,10 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock.registry.checkpoints.registration import register
+from penstock.registry.fleet import FleetSettings
 from penstock.registry.fleet.checkpoint_cache import locked
 from penstock.registry.fleet.fleet_status import PartName
 from penstock.registry.fleet.registry_source import lake_source
-from penstock.registry.fleet.settings import FleetSettings
 from penstock.registry.fleet.sidecar import Sidecar, SidecarPlan
 from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backends.http.errors import KeyNotValid, ServerUnreachable
+from penstock_jobs.simulator import delivery
 from penstock_jobs.simulator.delivery import EventLine, FileSink, HttpSink, Sink, batches, deliver
 from penstock_jobs.simulator.demo.server import running_server
 from penstock_jobs.simulator.production import Production
@@ -57,7 +58,8 @@ def test_a_gateway_that_is_full_is_asked_again() -> None:
     assert len({asked.body for asked in gateway.asked}) == 1
 
 
-def test_a_gateway_that_is_not_there_is_given_up() -> None:
-    sink = HttpSink(f"http://127.0.0.1:{free_port()}", None, patience_s=0)
+def test_a_gateway_that_is_not_there_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_PATIENCE_SECONDS", 0.0)
+    sink = HttpSink(f"http://127.0.0.1:{free_port()}", None)
     with pytest.raises(ServerUnreachable, match="refused"):
         send(sink)

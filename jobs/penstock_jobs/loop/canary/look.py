@@ -161,7 +161,6 @@ def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str |
 def judge_look(
     trial: Trial, metrics: Sequence[MetricLook], *, ratio: SampleRatio | None, **facts: Any
 ) -> Look:
-
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
 

@@ -40,12 +40,12 @@ from penstock.lake.query.spill import remove_left_spill
 from penstock.lake.query.statement_processes import StatementProcesses
 from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.rounds import Upkeep
+from penstock.registry.channels import ChannelSettings
 from penstock.registry.channels.channel_watcher import ChannelWatcher
 from penstock.registry.channels.notice_delivery import Deliverer
 from penstock.registry.channels.routes import Registry
-from penstock.registry.channels.settings import ChannelSettings
+from penstock.registry.fleet import FleetSettings
 from penstock.registry.fleet.replicas import FleetGauges
-from penstock.registry.fleet.settings import FleetSettings
 
 #: A writer that makes no progress for longer counts as stuck.
 _STUCK_SECONDS_MAX = 30.0

@@ -62,7 +62,6 @@ def promote(
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
-
     from penstock.registry.channels.promotion_endpoints import PROMOTE, PromoteRequest
     from penstock.registry.gate.verdict import GateRefused
 
@@ -113,7 +112,6 @@ def rollback(
 
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
-
     from penstock.registry.channels.promotion_endpoints import ROLL_BACK, RollbackRequest
 
     question = RollbackRequest(name=channel, reason=reason, to=to, expect=_expected(expect))
@@ -145,7 +143,6 @@ def check(
 
     Example: penstock gate check ckpt-0013 --channel production
     """
-
     from penstock.registry.channels.promotion_endpoints import ASK_GATE, VerdictRequest
     from penstock.registry.gate.verdict import verdict_text
 
@@ -166,7 +163,6 @@ def approve(
 
     Example: penstock gate approve ckpt-0013 --reason "read twenty of its sessions"
     """
-
     from penstock.registry.channels.promotion_endpoints import APPROVE, ApproveRequest
 
     question = ApproveRequest(name=channel, checkpoint=checkpoint, reason=reason)

@@ -24,7 +24,7 @@ ROOM = Room(
         "webhooks": "penstock.registry.channels.cli:webhooks_app",
     },
     tables=items("penstock.registry.channels.tables"),
-    settings=items("penstock.registry.channels.settings:ChannelSettings"),
+    settings=items("penstock.registry.channels:ChannelSettings"),
     endpoints=items(
         "penstock.registry.channels.endpoints:ENDPOINTS",
         "penstock.registry.channels.promotion_endpoints:ENDPOINTS",

@@ -30,8 +30,8 @@ from penstock.registry.checkpoints.digests import (
     folder_digest,
     source_files,
 )
+from penstock.registry.fleet import FleetSettings
 from penstock.registry.fleet.registry_source import ChainLink
-from penstock.registry.fleet.settings import FleetSettings
 
 _FETCHING = "fetching-"
 _REMOVING = "removing-"

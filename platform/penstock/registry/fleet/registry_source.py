@@ -136,34 +136,34 @@ def _looks(
 TellEvent = Callable[[str, str, dict[str, Any]], None]
 
 
+@dataclass
 class Reporter:
     """Reports from its own thread, so that an outage of the registry delays no loading."""
 
-    def __init__(
-        self, source: RegistrySource, channel: str, first: Report, every_s: float, tell: TellEvent
-    ) -> None:
-        self._source = source
-        self._channel = channel
-        self._newest = first
-        self._every_s = every_s
-        self._tell = tell
+    source: RegistrySource
+    channel: str
+    newest: Report
+    every_s: float
+    tell: TellEvent
+    _ended: bool = False
+    _in_trouble: bool = False
+    _was_mixed: bool | None = None
+
+    def __post_init__(self) -> None:
         self._news: SimpleQueue[None] = SimpleQueue()
-        self._ended = False
-        self._in_trouble = False
-        self._was_mixed: bool | None = None
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def say(self, report: Report) -> None:
-        self._newest = report
+        self.newest = report
         self._news.put(None)
 
     def stop(self, *, leave: bool) -> None:
         """Send the last report, or that the replica leaves the fleet."""
         if leave:
-            self._newest = replace(self._newest, state="left")
+            self.newest = replace(self.newest, state="left")
         self._ended = True
         self._news.put(None)
         self._thread.join(_LEAVE_SECONDS_MAX)
@@ -171,11 +171,11 @@ class Reporter:
     def _run(self) -> None:
         while True:
             ended = self._ended
-            self._report(self._newest)
+            self._report(self.newest)
             if ended:
                 return
             try:
-                self._news.get(timeout=self._every_s)
+                self._news.get(timeout=self.every_s)
                 while True:
                     self._news.get_nowait()
             except Empty:
@@ -183,10 +183,10 @@ class Reporter:
 
     def _report(self, report: Report) -> None:
         try:
-            parts = self._source.report(report)
+            parts = self.source.report(report)
         except PenstockError as error:
             if not self._in_trouble:
-                self._tell("unreported", f"the report failed: {one_line(error)}", {})
+                self.tell("unreported", f"the report failed: {one_line(error)}", {})
             self._in_trouble = True
             return
         self._in_trouble = False
@@ -198,4 +198,4 @@ class Reporter:
                 self._was_mixed = part.mixed
                 facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}
                 kind = "mixed" if part.mixed else "whole"
-                self._tell(kind, describe_part(self._channel, part), facts)
+                self.tell(kind, describe_part(self.channel, part), facts)

@@ -22,6 +22,7 @@ from penstock.lake.lake import Lake
 from penstock.registry.channels.channel import channel_state_in
 from penstock.registry.channels.tables import replica
 from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, check_name
+from penstock.registry.fleet import FleetSettings
 from penstock.registry.fleet.fleet_status import (
     STATES,
     PartName,
@@ -29,7 +30,6 @@ from penstock.registry.fleet.fleet_status import (
     ReplicaGroup,
     part_statuses,
 )
-from penstock.registry.fleet.settings import FleetSettings
 
 FORGET_SECONDS = 3_600.0
 REPLICAS_MAX = 2_000

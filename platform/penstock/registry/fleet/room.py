@@ -8,6 +8,6 @@ ROOM = Room(
         "channels.follow": "penstock.registry.fleet.cli:follow",
         "channels.fleet": "penstock.registry.fleet.cli:fleet",
     },
-    settings=items("penstock.registry.fleet.settings:FleetSettings"),
+    settings=items("penstock.registry.fleet:FleetSettings"),
     endpoints=items("penstock.registry.fleet.replicas:ENDPOINTS"),
 )

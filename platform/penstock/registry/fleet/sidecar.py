@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from penstock.core.errors import PenstockError, one_line
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
+from penstock.registry.fleet import FleetSettings
 from penstock.registry.fleet.checkpoint_cache import CheckpointCache, CopyMismatch
 from penstock.registry.fleet.engine import (
     LoadedCheckpoint,
@@ -27,7 +28,6 @@ from penstock.registry.fleet.engine import (
 from penstock.registry.fleet.fleet_status import PartName, PartTarget, State
 from penstock.registry.fleet.registry_source import ChainLink, RegistrySource, Reporter, TellEvent
 from penstock.registry.fleet.replicas import Report
-from penstock.registry.fleet.settings import FleetSettings
 
 _JOIN_SECONDS_MAX = 0.5
 #: Seconds between two checks that the engine still has its checkpoint.
