@@ -28,7 +28,8 @@ from penstock_jobs.sessions.export import (
     sessions_of,
 )
 from penstock_jobs.sessions.reading import sql_of
-from penstock_jobs.shards.data_card import (
+from penstock_jobs.shards.export import appearing_folder
+from penstock_jobs.shards.publication import (
     CARD_NAME,
     DataCard,
     check_license,
@@ -36,7 +37,6 @@ from penstock_jobs.shards.data_card import (
     redaction_report,
     table,
 )
-from penstock_jobs.shards.export import appearing_folder
 
 _TITLE_CHARS_MAX = 80
 #: Names of the viewer's fields that differ from OpenAI's.

@@ -38,9 +38,14 @@ if TYPE_CHECKING:
     from penstock.shards.manifest import StoredShard
     from penstock_jobs.shards.build import ShardBuild
     from penstock_jobs.shards.consents import WithdrawalAnswer
+    from penstock_jobs.shards.export import ExportReport
 
 Shard = Annotated[
     str, typer.Argument(metavar="ID", help="A shard, by name, id or prefix of the id.")
+]
+
+NewFolder = Annotated[
+    Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
 ]
 
 app = typer.Typer(help="Training shards, built from queries.", no_args_is_help=True)
@@ -222,9 +227,7 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="FORMAT", help="The target; an unknown name lists all.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
-    ],
+    out: NewFolder,
 ) -> Iterator[object]:
     """Write a shard in the format of another trainer.
 
@@ -236,16 +239,13 @@ def export(
     from penstock_jobs.shards.export import check_target, export_shard
 
     check_target(to, out)
-    marks = client.call(SHOW_SHARD, ShardRequest(shard=shard)).marks
+    marked = _marked(client, shard)
     with shard_at_hand(client, shard, out.absolute().parent) as stored:
         report = export_shard(stored, to, out)
-    marked = len({mark.session_id for mark in marks})
     if marked:
-        say(f"{marked} of its sessions must not be trained on: rebuild it before training")
+        say(f"{len(marked)} of its sessions must not be trained on: rebuild it before training")
     yield report
-    say(f"{report.rows} rows of {stored.id} for {report.written_for}")
-    for reason, count in sorted(report.left_out.items()):
-        say(f"left out: {reason} {count}")
+    _say_rows(report, f"for {report.written_for}")
     if report.note:
         say(report.note)
     for name in report.files:
@@ -261,9 +261,7 @@ def publish(
     license_: Annotated[
         str, typer.Option("--license", help="The Hub's name of a licence, such as cc-by-4.0.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
-    ],
+    out: NewFolder,
 ) -> Iterator[object]:
     """Write a shard as a data set for the Hugging Face Hub: conversations in Parquet, and a card.
 
@@ -274,14 +272,24 @@ def publish(
     from penstock.shards.shard_places import shard_at_hand
     from penstock_jobs.shards.publication import publish_shard
 
-    marks = client.call(SHOW_SHARD, ShardRequest(shard=shard)).marks
+    marked = _marked(client, shard)
     with shard_at_hand(client, shard, out.absolute().parent) as stored:
-        report = publish_shard(stored, license_, out, {mark.session_id for mark in marks})
+        report = publish_shard(stored, license_, out, marked)
     yield report
-    say(f"{report.rows} rows of {stored.id} in {out}")
+    _say_rows(report, f"in {out}")
+    say(f"Read {out / 'README.md'} before you upload the folder.")
+
+
+def _marked(client: Client, shard: str) -> set[str]:
+    """Return sessions of a shard that must not be trained on."""
+    marks = client.call(SHOW_SHARD, ShardRequest(shard=shard)).marks
+    return {mark.session_id for mark in marks}
+
+
+def _say_rows(report: "ExportReport", where: str) -> None:
+    say(f"{report.rows} rows of {report.shard} {where}")
     for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
-    say(f"Read {out / 'README.md'} before you upload the folder.")
 
 
 @app.command()

@@ -27,12 +27,6 @@ _SAMPLES_MAX = 20
 _MESSAGES_MAX, _TEXT_CHARS_MAX = 12, 4_000
 #: Tokens shown of a sample, and those before the first trained one.
 _TOKENS_MAX, _TOKENS_BEFORE = 400, 24
-_COLUMNS = (
-    "sample_id", "session_id", "rollout_id", "group_id", "branch_index", "n_branches", "input_ids",
-    "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "n_trainable", "min_policy_version",
-    "max_policy_version", "advantage", "reward", "status", "mask_reason", "loss_weight",
-    "token_source", "checkpoint_id", "split", "consent", "messages",
-)  # fmt: skip
 
 
 class SamplesRequest(Request):
@@ -88,23 +82,24 @@ class SampleAnswer(msgspec.Struct):
     tokens: TokensAnswer
 
 
+_FACTS = [name for name in SampleAnswer.__struct_fields__ if name not in ("left_out", "tokens")]
+_COLUMNS = [*_FACTS, "input_ids", "loss_mask", "rollout_logprobs"]
+
+
 class SamplesAnswer(Page):
     shard: str
     samples: list[SampleAnswer]
 
 
 def _show_samples(lake: Lake, caller: Caller, request: SamplesRequest) -> SamplesAnswer:
-    from penstock.shards.manifest import stored_shard
-    from penstock.shards.registered_shards import check_withdrawn, find_shard
+    from penstock.shards.registered_shards import readable_shard
 
-    shard = find_shard(lake.database, caller.tenant, request.shard)
-    check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
-    stored = stored_shard(lake.store, shard.folder, shard.id)
+    stored = readable_shard(lake, caller.tenant, request.shard)
     start = 0 if request.cursor is None else decode_number(request.cursor)
     samples = [_sample(row) for row in _rows(stored, start, request.limit)]
     end = start + len(samples)
     more = samples and end < stored.manifest.rows
-    return SamplesAnswer(shard.id, samples, next=str(end) if more else None)
+    return SamplesAnswer(stored.id, samples, next=str(end) if more else None)
 
 
 def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
@@ -120,7 +115,7 @@ def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
                 if start >= rows:
                     start -= rows
                     continue
-                group = file.read_row_group(number, columns=list(_COLUMNS))
+                group = file.read_row_group(number, columns=_COLUMNS)
                 table = group.slice(start, limit)
                 yield from table.to_pylist()
                 start, limit = 0, limit - table.num_rows
@@ -144,10 +139,9 @@ def _sample(row: dict[str, Any]) -> SampleAnswer:
         [bool(flag) for flag in trained[span]],
         None if logprobs is None else logprobs[span],
     )
-    names = SampleAnswer.__struct_fields__
-    facts = {name: row[name] for name in names if name in row and name != "messages"}
-    texts = [_message(message) for message in shown]
-    return SampleAnswer(**facts, messages=texts, left_out=left_out, tokens=tokens)
+    facts = {name: row[name] for name in _FACTS}
+    facts |= {"messages": [_message(message) for message in shown]}
+    return SampleAnswer(**facts, left_out=left_out, tokens=tokens)
 
 
 def _message(message: dict[str, Any]) -> MessageAnswer:

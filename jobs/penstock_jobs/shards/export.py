@@ -173,8 +173,9 @@ class ShardSource:
         """Yield rows of each part and split that no reason leaves out, with a file stem."""
         for number, part in enumerate(self.manifest.files):
             for table in self.tables(part, columns):
-                for split, rows in by_split(exported_rows(table, output, *reasons)):
-                    yield file_stem(split, number), rows
+                rows = exported_rows(table, output, *reasons)
+                for split in sorted(rows["split"].unique().to_pylist()):
+                    yield file_stem(split, number), rows.filter(pc.equal(rows["split"], split))
             output.end_files()
 
     def steps(
@@ -232,11 +233,6 @@ def exported_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.nd
 def exported_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
     mask = exported_mask(table, output, *reasons)
     return table if mask.all() else table.filter(pa.array(mask))
-
-
-def by_split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    for split in sorted(set(table["split"].to_pylist())):
-        yield split, table.filter(pc.equal(table["split"], split))
 
 
 def file_stem(split: str, part: int) -> str:

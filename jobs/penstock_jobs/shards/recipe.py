@@ -25,8 +25,6 @@ from penstock_jobs.rewards.definition import Definition, find_definition, shippe
 from penstock_jobs.shards.hints.sources import SOURCES
 from penstock_jobs.shards.hints.written import NAME as WRITTEN
 
-Source = Literal["engine", "render", "prefer-engine"]
-OtherTokenizer = Literal["refuse", "render"]
 Pending = Literal["wait", "drop"]
 AdvantageKind = Literal["group", "stratum", "none"]
 Consent = Literal["train", "not_denied"]
@@ -36,12 +34,12 @@ Consent = Literal["train", "not_denied"]
 class Tokens:
     """The source of token ids: an inference engine, or a template and a tokenizer."""
 
-    source: Source = "prefer-engine"
+    source: Literal["engine", "render", "prefer-engine"] = "prefer-engine"
     #: Relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
     #: What `prefer-engine` does with a session of another tokenizer.
-    other_tokenizer: OtherTokenizer = "refuse"
+    other_tokenizer: Literal["refuse", "render"] = "refuse"
     max_length: Positive = 32_768
     pack: bool = False
 

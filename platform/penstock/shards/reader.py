@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -52,22 +52,9 @@ class ReadingOptions(TypedDict, total=False):
     key: str | None
 
 
-DEFAULTS: ReadingOptions = {
-    "rank": 0,
-    "world": 1,
-    "seed": 0,
-    "epoch": 0,
-    "batch_samples": None,
-    "batch_tokens": None,
-    "columns": None,
-    "shuffle": True,
-    "prefetch": None,
-    "threads": None,
-    "cache": None,
-    "column_copies": None,
-    "tenant": TENANT_DEFAULT,
-    "key": None,
-}
+#: All other options are None.
+_GIVEN = {"rank": 0, "world": 1, "seed": 0, "epoch": 0, "shuffle": True, "tenant": TENANT_DEFAULT}
+DEFAULTS = cast(ReadingOptions, dict.fromkeys(ReadingOptions.__annotations__) | _GIVEN)
 
 
 def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions]) -> "ShardReader":

@@ -22,7 +22,13 @@ from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.lake.lake import Lake
 from penstock.lake.query.view_sources import ViewSources
-from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note
+from penstock.shards.manifest import (
+    GoneNote,
+    StoredShard,
+    kept_manifest,
+    replace_files_by_note,
+    stored_shard,
+)
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.shard import (
     REFUSE,
@@ -113,6 +119,14 @@ def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_i
     if count and settings.room(ShardSettings).withdrawn_shards == REFUSE:
         raise ShardWithdrawn(shard=shard_id, sessions=count)
     return count
+
+
+def readable_shard(lake: Lake, tenant: str, text: str) -> StoredShard:
+    """Find a shard that may be read. Raises ShardUnknown, ShardWithdrawn, ShardMissing, ShardGone,
+    ShardDamaged."""
+    known = find_shard(lake.database, tenant, text)
+    check_withdrawn(lake.database, lake.settings, tenant, known.id)
+    return stored_shard(lake.store, known.folder, known.id)
 
 
 # Dropping

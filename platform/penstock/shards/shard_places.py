@@ -31,7 +31,12 @@ from penstock.shards.manifest import (
     files_of,
     stored_shard,
 )
-from penstock.shards.registered_shards import check_withdrawn, find_by_id, find_shard
+from penstock.shards.registered_shards import (
+    check_withdrawn,
+    find_by_id,
+    find_shard,
+    readable_shard,
+)
 from penstock.shards.shard import FOLDER, WARN, ShardSettings, is_shard_id, shard_folder
 
 if TYPE_CHECKING:  # type checkers only, before Python 3.12
@@ -175,10 +180,8 @@ def shard_at_hand(client: Client, shard: str, folder: Path) -> Iterator[StoredSh
     ShardMissing, ShardDamaged."""
     if isinstance(client, LocalClient):
         lake, tenant = client.lake, client.caller.tenant
-        known = find_shard(lake.database, tenant, shard)
-        check_withdrawn(lake.database, lake.settings, tenant, known.id)
-        stored = stored_shard(lake.store, known.folder, known.id)
-        lake.tally.count(tenant, client.caller.actor, "export", known.id)
+        stored = readable_shard(lake, tenant, shard)
+        lake.tally.count(tenant, client.caller.actor, "export", stored.id)
         yield stored
         return
     source = ServiceStore(lambda: nullcontext(client))

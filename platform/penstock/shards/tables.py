@@ -1,5 +1,7 @@
 """The tables of shards, of their files, and of marks on their sessions."""
 
+from typing import Any
+
 from sqlalchemy import BigInteger, Column, ColumnElement, Index, LargeBinary, String, Table, Text
 
 from penstock.backends.database.tables import metadata, name_columns
@@ -40,31 +42,24 @@ shard_file = Table(
     Index("ix_shard_file_shard", "shard", "tenant"),
 )
 
+
+def _sessions(name: str, reason_length: int, *more: Column[Any]) -> Table:
+    """Sessions of a shard, each with a reason."""
+    lengths = {"shard": 80, "tenant": 128, "session_id": 512, "reason": reason_length}
+    keys = (Column(key, String(length), primary_key=True) for key, length in lengths.items())
+    return Table(name, metadata, *keys, *more)
+
+
 #: States of a shard without files. `erased` is also the reason of a mark: it held an erased
 #: session, named by its digest.
 DROPPING, DROPPED, ERASED = "dropping", "dropped", "erased"
 
 #: Marks: sessions of a shard that were erased or lost their consent.
-shard_mark = Table(
-    "shard_mark",
-    metadata,
-    Column("shard", String(80), primary_key=True),
-    Column("tenant", String(128), primary_key=True),
-    Column("session_id", String(512), primary_key=True),
-    Column("reason", String(32), primary_key=True),
-    Column("marked_at", BigInteger, nullable=False),
-)
+shard_mark = _sessions("shard_mark", 32, Column("marked_at", BigInteger, nullable=False))
 
 #: Example sessions that a query named but the shard left out, a few per reason. The manifest has
 #: the counts.
-shard_left_out = Table(
-    "shard_left_out",
-    metadata,
-    Column("shard", String(80), primary_key=True),
-    Column("tenant", String(128), primary_key=True),
-    Column("session_id", String(512), primary_key=True),
-    Column("reason", String(64), primary_key=True),
-)
+shard_left_out = _sessions("shard_left_out", 64)
 
 
 def of_shard(table: Table, tenant: str, shard_id: str) -> ColumnElement[bool]:

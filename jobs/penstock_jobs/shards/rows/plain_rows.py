@@ -230,19 +230,12 @@ class PlainRows:
             **_number_columns(tokens),
             **_run_columns(tokens),
         }
-        arrays = [
-            _column(field, columns[field.name])
-            if field.name in columns
-            else pa.nulls(len(names), field.type)
+        empty = {
+            field.name: pa.nulls(len(names), field.type)
             for field in SHARD_ROWS
-        ]
-        return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
-
-
-def _column(field: pa.Field, values: Any) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values if values.type == field.type else values.cast(field.type)
-    return pa.array(values, field.type)
+            if field.name not in columns
+        }
+        return pa.table(columns | empty, schema=SHARD_ROWS)
 
 
 def _call_ends(tokens: TokenSlice, at: int) -> list[int]:

@@ -150,8 +150,8 @@ class SampleRows:
 
     def table(self) -> pa.Table:
         """Make SHARD_ROWS in the order of addition."""
-        columns: dict[str, pa.Array] = {
-            name: _numbers(name, [getattr(branch, name) for branch in self._branches])
+        columns: dict[str, Any] = {
+            name: [getattr(branch, name) for branch in self._branches]
             for name in ("input_ids", "loss_mask", "rollout_logprobs")
         }
         records: dict[str, list[Any]] = {
@@ -162,10 +162,8 @@ class SampleRows:
             "token_rewards": [row.get("token_rewards") for row in self._rows],
         }
         columns |= {name: record_lists(name, values) for name, values in records.items()}
-        for field in SHARD_ROWS:
-            if field.name not in columns:
-                values = [row.get(field.name) for row in self._rows]
-                columns[field.name] = pa.array(values, field.type)
+        for name in {*SHARD_ROWS.names} - columns.keys():
+            columns[name] = [row.get(name) for row in self._rows]
         return pa.table(columns, schema=SHARD_ROWS)
 
     def routes(self, plain: pa.ChunkedArray | None = None) -> pa.Table | None:
@@ -376,16 +374,6 @@ class _RowTexts:
         }
 
 
-def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListArray:
-    kind = SHARD_ROWS.field(name).type
-    present = [value for value in values if value is not None]
-    flat = np.concatenate(present) if present else np.empty(0, kind.value_type.to_pandas_dtype())
-    offsets, nulls = _offsets(values, np.int64)
-    return pa.LargeListArray.from_arrays(
-        offsets, pa.array(flat, kind.value_type), type=kind, mask=nulls
-    )
-
-
 def record_lists(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) -> pa.ListArray:
     kind = SHARD_ROWS.field(name).type
     fields = list(kind.value_type)
@@ -393,15 +381,7 @@ def record_lists(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) 
     columns = zip(*flat, strict=True) if flat else ((),) * len(fields)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
     records = pa.StructArray.from_arrays(arrays, fields=fields)
-    offsets, nulls = _offsets(values, np.int32)
-    return pa.ListArray.from_arrays(offsets, records, type=kind, mask=nulls)
-
-
-def _offsets(
-    values: Sequence[Any], kind: type[np.signedinteger[Any]]
-) -> tuple[pa.Array, pa.Array | None]:
-    """Return offsets of values, and a null mask if any is null."""
     lengths = [0 if value is None else len(value) for value in values]
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind)
-    nulls = [value is None for value in values]
-    return pa.array(offsets), pa.array(nulls) if any(nulls) else None
+    offsets = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
+    nulls = pa.array([value is None for value in values]) if None in values else None
+    return pa.ListArray.from_arrays(offsets, records, type=kind, mask=nulls)

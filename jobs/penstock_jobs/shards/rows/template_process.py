@@ -286,7 +286,6 @@ class DraftRequest(NamedTuple):
 
 class Drafts(msgspec.Struct, tag=True):
     drafts: list[TextDraft]
-    marks_generation: bool
 
 
 class Refused(msgspec.Struct, tag=True):
@@ -384,7 +383,7 @@ def _answer(request: DraftRequest) -> Drafts | Refused:
             drafts = template.drafts(messages, request.written, request.tools, request.special)
         for draft in drafts:
             draft.text.encode()  # refuses lone surrogates
-        return Drafts(drafts, template.marks_generation)
+        return Drafts(drafts)
     except TextTooLong:
         return Refused(f"it wrote more than {request.chars_max} characters")
     except TEMPLATE_FAILURES as error:
