@@ -124,8 +124,7 @@ def build_shard(
         by_folder: dict[str, SliceResult] = {}
         if recipe.text is not None:
             folder = f"{staging_folder(tenant)}/{owner}/00000"
-            limits = part_limits(recipe)
-            plan, by_folder[folder] = build_documents(sessions, recipe, owner, folder, limits)
+            plan, by_folder[folder] = build_documents(sessions, recipe, owner, folder)
         else:
             plan = plan_shard(sessions, recipe)
             bounds = slice_bounds(plan)
@@ -328,20 +327,12 @@ def slice_bounds(plan: ShardPlan) -> list[int]:
     return bounds
 
 
-def part_limits(recipe: Recipe) -> PartLimits:
-    defaults, sizes = PartLimits(), recipe.output
-    return PartLimits(
-        sizes.file_bytes or defaults.part_bytes_target,
-        defaults.part_rows_target,
-        min(sizes.row_group_bytes or defaults.row_group_bytes_max, defaults.row_group_bytes_max),
-    )
-
-
 def slice_tasks(
     sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str, bounds: Sequence[int]
 ) -> Iterator[SliceTask]:
     planned, links = plan.sessions, plan.sessions.links
-    tenant, limits = sessions.tenant, part_limits(recipe)
+    tenant = sessions.tenant
+    limits = PartLimits(recipe.output.file_bytes or PartLimits.part_bytes_target)
     as_of_us = sessions.snapshot_us()
     own = dataclasses.replace(recipe, target=None, directory=recipe.directory.resolve())
     filters = SessionFilters(sessions.lake.database, bytes_max=inf)

@@ -130,11 +130,9 @@ class EvaluationSplit:
 
 @dataclass(frozen=True)
 class OutputSizes:
-    """Sizes of the output; None takes the default."""
-
     max_sessions: Positive | None = None
+    #: Before compression; None takes the default.
     file_bytes: Positive | None = None
-    row_group_bytes: Positive | None = None
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ keep = "train"
 [output]
 max_sessions = 1000
 file_bytes = 1000000
-row_group_bytes = 100000
 """
 
 
@@ -88,7 +87,7 @@ def test_it_says_all_of_it(directory: Path) -> None:
     assert (recipe.exclude.near_duplicates, recipe.exclude.similarity_min) == (True, 0.9)
     assert (recipe.exclude.max_per_user, recipe.exclude.max_per_repo) == (200, 300)
     assert (recipe.split.eval, recipe.split.by, recipe.split.keep) == (0.05, "repo", "train")
-    assert (recipe.output.max_sessions, recipe.output.row_group_bytes) == (1000, 100_000)
+    assert (recipe.output.max_sessions, recipe.output.file_bytes) == (1000, 1_000_000)
 
 
 def test_what_it_leaves_out_has_a_default(directory: Path) -> None:

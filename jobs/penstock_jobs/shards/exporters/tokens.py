@@ -1,4 +1,6 @@
-"""Exports of token ids for SkyRL, Tinker and AReaL. docs/training.md says which columns each has.
+"""Exports of token ids for SkyRL, Tinker, AReaL and a loss of one's own.
+
+docs/training.md says which columns each has.
 
 skyrl reads a folder as one dataset. It takes a token's log-probability from the previous place, so
 the first token cannot be trained (`no_prompt`).
@@ -8,17 +10,23 @@ log-probabilities or an advantage, `weights` (the mask times `loss_weight`) serv
 
 areal: datasets as `save_to_disk` writes them, an Arrow stream for each part of the shard. Version
 -1 means untrained or unknown. AReaL's trainers shift tokens, and compute advantages from `rewards`.
+
+hints-jsonl: a line for each row with a hint. The recorded completion is `input_ids` from
+`prompt_len` on; a teacher reads `input_ids[:p] + hint_ids + input_ids[p:]`, where p is
+`hint_position`.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.shards.schema import Rows
+from penstock.shards.schema import HINT_COLUMNS, Rows
 from penstock_jobs.shards.export import (
+    TOKENS,
     WEIGHING,
     Exporter,
     ExportOutput,
@@ -176,3 +184,27 @@ def _describe(output: ExportOutput, shard: str, folder: str, names: list[str]) -
 
 
 AREAL = Exporter("areal", 1, "AReaL, 2026-05", _write_areal)
+
+
+# hints-jsonl
+
+
+_HINT_COLUMNS = (
+    "sample_id", "session_id", "split", "messages", "tools", *TOKENS, "prompt_len", "n_tokens",
+    "min_policy_version", "max_policy_version", "temperature", "reward", "advantage",
+    *HINT_COLUMNS, *WEIGHING,
+)  # fmt: skip
+
+
+def _write_hints(source: ShardSource, output: ExportOutput) -> None:
+    encode: Callable[[object], bytes] = msgspec.json.Encoder(enc_hook=np.ndarray.tolist).encode
+    for file, rows in source.splits(_HINT_COLUMNS, output, "not_trained", "no_hint"):
+        for row in token_rows(rows):
+            for name in ("messages", "tools"):
+                row[name] = msgspec.json.decode(row[name] or "null")
+            del row["split"], row["routed_experts"], row["n_trainable"]
+            output.line(f"{file}.jsonl", encode(row))
+        output.rows += rows.num_rows
+
+
+HINTS = Exporter("hints-jsonl", 1, "lines of JSON", _write_hints)

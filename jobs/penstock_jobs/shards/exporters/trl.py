@@ -12,6 +12,10 @@ examples/trainers/trl_grpo.py restores both.
 trl-kto: a row ends before an answer that was asked for again.
 
 trl-dpo: pairs the best and the worst answer to each prompt of a group, with the same tools.
+
+trl-sdpo, trl-sdft: `prompt`, the messages before the first trained answer, and
+`privileged_context`, the hint. Both trainers put the hint into the last message, which is to be the
+user's.
 """
 
 from collections import Counter, defaultdict
@@ -254,3 +258,49 @@ def _write_pair(
 
 
 DPO = Exporter("trl-dpo", 2, "TRL 1.16", _write_dpo)
+
+
+# trl-sdpo, trl-sdft
+
+
+_HINTED_COLUMNS = ("split", "messages", "hint", *WEIGHING)
+_HINTED_SCHEMA = pa.schema({"prompt": MESSAGES, "privileged_context": pa.large_string()})
+
+
+def _write_hinted(source: ShardSource, output: ExportOutput) -> None:
+    for file, rows in source.splits(_HINTED_COLUMNS, output, "not_trained", "no_hint"):
+        exported = []
+        for row in rows.to_pylist():
+            parts = read_split(row["messages"], all_trained=False)
+            if isinstance(parts, str):
+                output.leave_out(parts)
+            elif parts.prompt[-1].role != "user":
+                output.leave_out("no_user_last")
+            else:
+                prompt = {"prompt": plain(parts.prompt), "privileged_context": row["hint"]}
+                exported.append(prompt)
+        output.table(f"{file}.parquet", pa.Table.from_pylist(exported, _HINTED_SCHEMA))
+        output.rows += len(exported)
+
+
+_ANEW = (
+    "The trainer generates anew: it reads no recorded completion and no log-probability, and cuts"
+    " prompts from the left at max_prompt_length, 512 tokens unless told otherwise, and completions"
+    " at max_completion_length, 256."
+)
+SDPO = Exporter(
+    "trl-sdpo",
+    1,
+    "TRL 1.16",
+    _write_hinted,
+    note=f"{_ANEW} Set include_environment_feedback=True, or hints are ignored. With one generation"
+    " a prompt set use_successful_as_teacher=False too: nothing but the sample itself could be the"
+    " demonstration. It needs reward_funcs.",
+)
+SDFT = Exporter(
+    "trl-sdft",
+    1,
+    "TRL 1.16",
+    _write_hinted,
+    note=f"{_ANEW} The limit of prompts holds for the teacher's too, hint included.",
+)

@@ -64,7 +64,7 @@ Piece = tuple[Document, Ids]
 
 
 def build_documents(
-    sessions: PinnedSessions, recipe: Recipe, owner: str, folder: str, limits: PartLimits
+    sessions: PinnedSessions, recipe: Recipe, owner: str, folder: str
 ) -> tuple[ShardPlan, SliceResult]:
     """Plan sessions like any others, choose files and write rows. Raises like `plan_shard`."""
     assert recipe.text is not None
@@ -78,6 +78,7 @@ def build_documents(
     exclude = replace(recipe.exclude, near_duplicates=False)
     whole = replace(recipe, exclude=exclude, split=EvaluationSplit())
     plan = plan_shard(sessions, whole, pa.table({"session_id": rows["session_id"].unique()}))
+    limits = PartLimits(recipe.output.file_bytes or PartLimits.part_bytes_target)
     writer = PartWriter(AnnouncingStore(lake.store, lake.database, owner), folder, limits)
     with TemporaryFile(dir=lake.settings.data) as spool, writer:
         work = _TextBuild(sessions, recipe, wanted, spool)
