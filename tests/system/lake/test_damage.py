@@ -1,6 +1,6 @@
 """What readers of segments say of a damaged file, and of one that the system does not give."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,11 +57,11 @@ READERS: list[tuple[str, Read]] = [
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> HandLake:
+def lake(tmp_path: Path) -> Iterator[HandLake]:
     with hand_lake(tmp_path) as lake:
         for half in range(2):
             lake.store([make_event(f"s{n % 7}", 50 * half + n) for n in range(50)])
-        return lake
+        yield lake
 
 
 def path_of(lake: HandLake, kind: str) -> Path:
