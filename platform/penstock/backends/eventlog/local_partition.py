@@ -265,7 +265,7 @@ class LocalPartition:
                 entries = list(_entries_in(data, self._log, offset))
         finally:
             os.close(descriptor)
-        if not entries and is_newest:
+        if not entries and is_newest and offset >= self._durable:
             return [], False  # it is being written, or the next appender cuts it off
         if not entries:  # nothing behind is intact
             entries = [Entry(offset, make_offset(file, end), [])]
