@@ -21,6 +21,7 @@ import typer
 import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
+from penstock.backends.http.address import EgressPolicy
 from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.backends.terminal.interruption import (
     call_off_abort,
@@ -45,6 +46,7 @@ from penstock.doors.server.wire import (
 )
 from penstock.doors.settings import ServerRole, ServerSettings
 from penstock.lake.lake import Lake, open_or_make
+from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
 
 
 class CertificateUnfit(PenstockError, exit_status=2):
@@ -135,6 +137,7 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
                 raise
             log_line.warning(one_line(error))
     listening = settings.room(ServerSettings)
+    _refuse_unfit(settings)
     tls = open_tls(listening)
     bound = listen(listening.host, listening.port)
     _share_memory()
@@ -150,6 +153,13 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         else:
             bound.close()
             _write(service, processes)
+
+
+def _refuse_unfit(settings: Settings) -> None:
+    """Refuse settings before anything is forked. Raises SettingInvalid."""
+    proxy_networks(settings.room(ServerSettings).trusted_proxies)
+    ArtifactRoots.of(settings)
+    EgressPolicy.for_tenants(settings)
 
 
 def _serve_requests(
