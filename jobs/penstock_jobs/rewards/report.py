@@ -63,8 +63,8 @@ def show_report(report: RewardRunReport) -> None:
     )
     if report.live:
         say(
-            f"Sessions that are going on: {report.live}. A run computes each when it ends, or after 5"
-            " quiet minutes; `penstock rewards show SESSION` computes one now."
+            f"Sessions that are going on: {report.live}. A run computes each when it ends, or after"
+            " 5 quiet minutes; `penstock rewards show SESSION` computes one now."
         )
     if report.rows:
         show_table(["reward", "of each", *_STATES, "why"], list(_reward_lines(report.rows)))
