@@ -59,7 +59,7 @@ def s3_server(directory: Path) -> Iterator[S3Server]:
     """A server with one bucket, its files in this directory, which ends with the block. Skips
     the test where there is no such server."""
     jars = classpath(POM)
-    (directory / "objects" / BUCKET).mkdir(parents=True)
+    (directory / "objects" / BUCKET).mkdir(parents=True, exist_ok=True)
     (directory / "objects" / BUCKET).chmod(0o700)  # otherwise it may be read without a key
     settings = directory / "server.properties"
     settings.write_text(
