@@ -37,7 +37,8 @@ EXPECTED = {
 #: What docs/connect.md leaves to its reader.
 LEFT_TO_THE_READER = {
     "@events.jsonl": """export PENSTOCK_KEY=$KEY
-echo '{"session_id":"s-2","type":"user_message","payload":{"text":"hello"}}' > events.jsonl
+echo '{"session_id":"s-2","ts":"2026-11-20T09:00:00Z","type":"user_message",
+"payload":{"text":"hello"}}' | tr -d '\\n' > events.jsonl
 git init -q shop && mkdir shop/src && echo "a = 2" > shop/src/app.py
 """,
     "penstock.Recorder(": "import os\na, b = 'a = 1\\n', 'a = 2\\n'\n",
