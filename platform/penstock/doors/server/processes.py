@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 import structlog
 
+from penstock.backends.execution.confinement import die_with_parent
 from penstock.backends.terminal.interruption import END_SIGNALS, stop_listening
 from penstock.core.metrics import Samples
 
@@ -105,6 +106,8 @@ class Processes:
         heard.close()
         woken.close()
         os.close(ours)
+        with suppress(OSError, AttributeError):  # Linux alone has it, and ends it at once
+            die_with_parent()
         threading.Thread(target=_end_with, args=[alive], daemon=True).start()
         with suppress(OSError):  # Linux alone has it
             Path("/proc/self/comm").write_text(self.part)
