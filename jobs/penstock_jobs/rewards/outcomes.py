@@ -38,6 +38,8 @@ from penstock_jobs.rewards.texts.trail import SECOND
 #: Session and number of a request.
 RequestKey = tuple[str, str]
 STILL_OPEN = "still_open"
+#: Horizons of minutes would have a session computed once for each.
+_TOGETHER_US = 15 * 60 * SECOND
 #: A session without an end is over after this much silence.
 QUIET_US = 3_600 * SECOND
 #: An edit is kept if a larger share of it is still there.
@@ -304,16 +306,13 @@ def score_bucket(
 
 
 def _due_us(rewards: pa.Table) -> dict[str, int]:
-    """Return when each session is worth something, and after that when its last row is decided.
-
-    Computing it for each row in between would cost several times as much."""
+    """Return when to compute each session again: what is decided soon after its first pending row
+    is computed with it."""
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
-    last = waiting.group_by("session_id").aggregate([("due_us", "max")])
-    is_worth = pc.and_(pc.equal(waiting["name"], NAME), pc.equal(waiting["target_kind"], "session"))
-    worth = waiting.filter(is_worth)
-    return dict(row_tuples(last, "session_id", "due_us_max")) | dict(
-        row_tuples(worth, "session_id", "due_us")
-    )
+    moments = waiting.group_by(["session_id", "due_us"]).aggregate([]).sort_by("due_us")
+    due = list(row_tuples(moments, "session_id", "due_us"))
+    first_us = dict(reversed(due))
+    return {name: at_us for name, at_us in due if at_us <= first_us[name] + _TOGETHER_US}
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:

@@ -108,6 +108,16 @@ def test_a_refusal_does_not_wait_and_a_chain_does(lake: HandLake) -> None:
     assert run_at(lake, 86_800).sessions == 2, "the whole chain"
 
 
+def test_horizons_of_hours_are_computed_one_by_one_and_of_minutes_together(lake: HandLake) -> None:
+    text = DEFINITION.text.replace("[0, 300]", "[0, 60, 300, 14400, 86400]")
+    definition = parse_definition(text.replace("horizon_s = 300", "horizon_s = 86400"), "long")
+    lake.store([*worked("s"), make_event("s", 4, "session_end", payload={"reason": "completed"})])
+    # The edit at 2 s: with the tolerance of a quarter its windows end after 75, 375, 18,000, …
+    matured = [run_at(lake, at, definition).matured for at in (5, 80, 376, 377, 18_001, 18_002)]
+    assert matured == [0, 0, 0, 1, 0, 1]
+    assert run_at(lake, 2 + 1.25 * 86_400, definition).matured == 1
+
+
 def test_a_late_event_opens_a_session_again_and_what_was_known_stays(lake: HandLake) -> None:
     lake.store([*worked("s"), seen("s", 303), *worked("other"), seen("other", 303)])
     run_at(lake, 86_400)
