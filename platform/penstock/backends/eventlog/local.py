@@ -201,7 +201,9 @@ class LocalEventLog:
     def _refuse_when_full(self, more_bytes: int) -> None:
         for partition in self._partitions:
             partition.catch_up()
-        held = self._bytes_on_disk()
+        held = sum(partition.bytes_held() for partition in self._partitions)
+        if held + more_bytes > self._bytes_max:
+            held = self._bytes_on_disk()
         if held + more_bytes > self._bytes_max:
             why = f"{held} bytes wait in the event log, whose limit is {self._bytes_max}"
             raise Backlogged(why=why, retry_after_s=5)

@@ -41,6 +41,8 @@ class LocalPartition:
         self._file_bytes_max = min(file_bytes_max, _POSITION_MASK)
         #: How far this process knows the blocks to be on disk, and how far a reader found them.
         self._durable = self._seen = make_offset(_FIRST_FILE, 0)
+        #: The newest file, and the bytes in those before it when it became that.
+        self._before = 0, 0
         self._descriptor = -1
         self._written = 0
         self._writer_lock = -1
@@ -86,6 +88,13 @@ class LocalPartition:
         os.fdatasync(self._descriptor)
         file, _ = split_offset(self._durable)
         self._durable = make_offset(file, self._written)
+
+    def bytes_held(self) -> int:
+        """Count bytes up to the end, at most too many: some may have been trimmed since."""
+        newest, good = split_offset(self._durable)
+        if self._before[0] != newest:
+            self._before = newest, sum(self._size(file) for file in self._files() if file < newest)
+        return self._before[1] + good
 
     def abandon(self) -> None:
         """Take back a failed write and go on in a new file. A later sync of the same descriptor

@@ -51,8 +51,9 @@ def read_point(metric: Metric, point: DataPoint) -> EventReading | None:
     """Read what a point says by which to compare. Returns None if nothing."""
     known = _KNOWN[metric.name]
     told = known.values.get(text(point.attributes, known.attribute) or "", ...)
-    is_rule = not (text(point.attributes, "source") or _OF_PERSONS).startswith(_OF_PERSONS)
-    if is_rule or (known.attribute and told is ...) or not math.isfinite(point.total):
+    decided_by = text(point.attributes, "source")
+    by_rule = bool(decided_by) and not str(decided_by).startswith(_OF_PERSONS)
+    if by_rule or (known.attribute and told is ...) or not math.isfinite(point.total):
         return None
     total, count = point.total, float(point.count)
     if isinstance(told, bool):
