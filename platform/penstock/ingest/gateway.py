@@ -23,8 +23,9 @@ from penstock.ingest.decompression import BodyUnreadable
 
 #: Validated at a time, so that other requests get their turn.
 CHUNK_BYTES = 256 * 1024
-#: A body with more invalid lines is something else, and the answer would list them all.
-REJECTED_LINES_MAX = 100_000
+#: A body with more lines that are invalid or blank is something else. The answer would list invalid
+#: ones; blank ones unpack from nothing, and each takes time.
+UNFIT_LINES_MAX = 100_000
 #: Written at a time, unless a single value is larger.
 APPEND_BYTES_MAX = 512 * 1024
 #: How long a failed append marks the log as failed. Balancers send nothing to an unready gateway,
@@ -82,7 +83,7 @@ class Acceptor:
     ) -> Iterator[Acceptance]:
         """Accept a body one piece at a time, so that the caller may yield in between."""
         place = (self._tenant, received_us, self._partitions, self._rejected_line_bytes_max)
-        rejected = 0
+        unfit = 0
         chunks = split_body(
             parts,
             CHUNK_BYTES,
@@ -102,13 +103,11 @@ class Acceptor:
                 validated.sources.extend(part.sources)
                 validated.rejections.extend(part.rejections)
                 misses.update(self._sample.look_at(part.unknown, self._tenant, received_us))
-                rejected += len(part.rejections)
-                if rejected > REJECTED_LINES_MAX:
-                    last = part.rejections[-1]
-                    raise BodyUnreadable(
-                        why=f"more than {REJECTED_LINES_MAX} of its lines are not events; "
-                        f"line {last.line}: {last.reason}"
-                    )
+            unfit += len(lines) - len(validated.lines)
+            if unfit > UNFIT_LINES_MAX:
+                last = (f"; line {bad.line}: {bad.reason}" for bad in validated.rejections[-1:])
+                why = f"more than {UNFIT_LINES_MAX} of its lines are not events{''.join(last)}"
+                raise BodyUnreadable(why=why)
             validated.rejections.extend(
                 refused._replace(line=number + refused.line) for refused in redacted.refused
             )

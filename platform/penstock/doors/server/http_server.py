@@ -114,6 +114,9 @@ def open_tls(settings: ServerSettings) -> ServerTls | None:
 #: Name in the data directory.
 _KEY_FILE = "first-admin-key"
 _REPORT_SECONDS = 0.5
+#: Threads that write to the log take the interpreter several times for each append. By default they
+#: wait 5 ms each time while the event loop has work.
+_SWITCH_SECONDS = 0.0002
 
 
 def run_server(settings: Settings, role: ServerRole, *, json: bool) -> None:
@@ -166,6 +169,7 @@ def _serve_requests(
     service: Service, bound: socket.socket, tls: ServerTls | None, *, json: bool
 ) -> None:
     processes = service.processes
+    sys.setswitchinterval(_SWITCH_SECONDS)
     service.start()
     if processes is None or not processes.own_restarts:
         _greet(service, bound, json=json, secure=tls is not None)
