@@ -23,8 +23,9 @@ from penstock.doors.console.figures import as_time, duration, signed
 from penstock.doors.console.page import Content, PageList, Visitor, all_pages, page_sql
 from penstock.ingest.endpoints import READ_LEDGER, LedgerAnswer, LedgerRequest
 from penstock.lake.endpoints import seconds_until_stored
-from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.change import Change, ChannelState
 from penstock.registry.channels.endpoints import LIST_CHANNELS
+from penstock.registry.channels.history import channel_changes
 from penstock_jobs.loop.endpoints import SHOW_LOOPS, CycleAnswer, LoopsRequest
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 from penstock_jobs.rewards.rates import BoundedMean
@@ -147,7 +148,7 @@ _WINDOWS: dict[Window, tuple[int, int]] = {
     "7d": (7 * 24 * _HOUR_S, 2 * _HOUR_S),
     "30d": (30 * 24 * _HOUR_S, 8 * _HOUR_S),
 }
-_STATES_MAX = 10
+_STATES_MAX, _CHANGES_MAX = 10, 5
 _KINDS = ("checkpoint", "day")
 _MEASURES = {
     "worth": "Worth",
@@ -164,8 +165,33 @@ class OverviewRequest(Request):
     window: Window = "24h"
 
 
+def _live(visitor: Visitor, asked: OverviewRequest, figures: Content) -> Content:
+    """What people and loops change, and the ledger: read from the database at each visit."""
+    now_us, since_us = visitor.clock.now_us(), figures["since_us"]
+    hour_us = _HOUR_S * SECOND_US
+    ledger = _asked(visitor, READ_LEDGER, LedgerRequest(since=since_us // hour_us * hour_us))
+    known = _asked(visitor, LIST_CHANNELS, ListRequest(limit=20))
+    channels = known.channels if known else []
+    loops = _asked(visitor, SHOW_LOOPS, LoopsRequest(limit=20))
+    cycles = loops.cycles if loops else []
+    ended = {row["outcome"]: row["sessions"] for row in figures["outcomes"]}
+    now_s, since_s = now_us / SECOND_US, _waiting_since_s(ledger)
+    facts = Facts(now_s, ledger, since_s, channels, cycles, ended, figures["sessions"])
+    return {
+        "notices": list(map(_with_page, notices_of(facts))),
+        "events_chart": _events_chart(ledger, since_us, now_us) if ledger is not None else "",
+        "ledger": ledger,
+        "waiting_s": None if since_s is None else max(now_s - since_s, 0.0),
+        "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
+        "channels": channels,
+        "changes": _changes(visitor, channels),
+        "sees_channels": known is not None,
+        "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
+    }
+
+
 @PAGES.page(
-    "/", "Overview", "overview.html.jinja", reads_rows=True, remembered=True,
+    "/", "Overview", "overview.html.jinja", reads_rows=True, remembered=True, live=_live,
     group="Production", place=0, shortcut="o",
 )  # fmt: skip
 def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
@@ -176,41 +202,35 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
     steps = _rows(visitor, "sessions_by_time.sql", {"sessions"}, variables)
     outcomes = _rows(visitor, "outcomes.sql", {"outcomes", "sessions"}, variables)
     states, measures = _rewards(visitor, outcomes, since_us)
-    hour_us = _HOUR_S * SECOND_US
-    ledger = _asked(visitor, READ_LEDGER, LedgerRequest(since=since_us // hour_us * hour_us))
-    known = _asked(visitor, LIST_CHANNELS, ListRequest(limit=20))
-    channels = known.channels if known else []
-    loops = _asked(visitor, SHOW_LOOPS, LoopsRequest(limit=20))
-    cycles = loops.cycles if loops else []
     sessions = sum(row["sessions"] for row in steps)
-    ended = {row["outcome"]: row["sessions"] for row in outcomes}
-    now_s, since_s = now_us / SECOND_US, _waiting_since_s(ledger)
-    facts = Facts(now_s, ledger, since_s, channels, cycles, ended, sessions)
     shares = [
         Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
         for row in outcomes
     ]
     return {
         "windows": list(_WINDOWS),
-        "notices": list(map(_with_page, notices_of(facts))),
+        "since_us": since_us,
         "sessions": sessions,
         "sessions_chart": _sessions_chart(steps, since_us, now_us, step_s),
-        "events_chart": _events_chart(ledger, since_us, now_us) if ledger is not None else "",
-        "ledger": ledger,
-        "waiting_s": None if since_s is None else max(now_s - since_s, 0.0),
-        "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
         "outcomes": outcomes,
         "outcomes_chart": share_bar(shares, title="Outcomes of sessions"),
         "worth": _worth(outcomes),
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
         "states": states,
-        "without_outcome": sessions - sum(ended.values()),
+        "without_outcome": sessions - sum(row["sessions"] for row in outcomes),
         "measures": measures,
-        "channels": channels,
-        "changes": _rows(visitor, "changes.sql", {"promotions"}, {}) if channels else [],
-        "sees_channels": known is not None,
-        "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
     }
+
+
+def _changes(visitor: Visitor, channels: Sequence[ChannelState]) -> list[Change]:
+    place = visitor.lake.database, visitor.grant.tenant
+    told = [
+        change
+        for channel in channels
+        for change in channel_changes(*place, channel.channel, limit=4 * _CHANGES_MAX, latest=True)
+        if change.action != "policy"
+    ]
+    return sorted(told, key=lambda change: change.at, reverse=True)[:_CHANGES_MAX]
 
 
 def _worth(outcomes: Sequence[dict[str, Any]]) -> BoundedMean | None:

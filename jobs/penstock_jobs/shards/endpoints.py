@@ -23,6 +23,7 @@ from penstock.shards.endpoints import ShardName
 from penstock.shards.shard import RegisteredShard
 
 _SAMPLES_MAX = 20
+_HINT = "Only samples with a hint from this source, such as follow_up; from any is `any`."
 #: Messages shown of a sample, from both ends, and characters of each text.
 _MESSAGES_MAX, _TEXT_CHARS_MAX = 12, 4_000
 #: Tokens shown of a sample, and those before the first trained one.
@@ -33,6 +34,7 @@ class SamplesRequest(Request):
     shard: ShardName
     cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=_SAMPLES_MAX)] = 3
+    hint: Annotated[str, Meta(description=_HINT)] | None = None
 
 
 class MessageAnswer(msgspec.Struct):
@@ -80,6 +82,11 @@ class SampleAnswer(msgspec.Struct):
     messages: list[MessageAnswer]
     left_out: int
     tokens: TokensAnswer
+    #: What a teacher is told, from which source and session, and whether it holds no solution.
+    hint: str | None
+    hint_kind: str | None
+    hint_session_id: str | None
+    hint_answer_free: bool | None
 
 
 _FACTS = [name for name in SampleAnswer.__struct_fields__ if name not in ("left_out", "tokens")]
@@ -96,27 +103,35 @@ def _show_samples(lake: Lake, caller: Caller, request: SamplesRequest) -> Sample
 
     stored = readable_shard(lake, caller.tenant, request.shard)
     start = 0 if request.cursor is None else decode_number(request.cursor)
-    samples = [_sample(row) for row in _rows(stored, start, request.limit)]
-    end = start + len(samples)
-    more = samples and end < stored.manifest.rows
-    return SamplesAnswer(stored.id, samples, next=str(end) if more else None)
+    rows = list(_rows(stored, start, request.limit + 1, request.hint))
+    end = start + request.limit if len(rows) > request.limit else None
+    samples = [_sample(row) for row in rows[: request.limit]]
+    return SamplesAnswer(stored.id, samples, next=None if end is None else str(end))
 
 
-def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
+def _rows(shard: Any, start: int, limit: int, hint: str | None) -> Iterator[dict[str, Any]]:
     """Read rows from the row groups that hold them. Raises ShardDamaged."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from penstock.shards.manifest import open_part
 
     for part in shard.manifest.files:
-        if start >= part.rows:
+        if start >= part.rows and hint is None:
             start -= part.rows
             continue
         with open_part(shard.store, shard.path(part), part) as file:
-            for number, rows in enumerate(part.row_groups):
-                if start >= rows:
+            for number, count in enumerate(part.row_groups):
+                chosen = pa.array(range(count))
+                if hint is not None:
+                    kinds = file.read_row_group(number, columns=["hint_kind"])["hint_kind"]
+                    wanted = pc.is_valid(kinds) if hint == "any" else pc.equal(kinds, hint)
+                    chosen = pc.indices_nonzero(wanted)
+                if start >= (rows := len(chosen)):
                     start -= rows
                     continue
                 group = file.read_row_group(number, columns=_COLUMNS)
-                table = group.slice(start, limit)
+                table = group.take(chosen.slice(start, limit))
                 yield from table.to_pylist()
                 start, limit = 0, limit - table.num_rows
                 if not limit:

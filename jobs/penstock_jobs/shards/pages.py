@@ -1,4 +1,4 @@
-"""Pages of shards: the list, and one shard with samples, exclusions and lineage."""
+"""Pages of shards: the list, one shard with samples, exclusions and lineage, and its hints."""
 
 from typing import Any
 
@@ -21,6 +21,7 @@ from penstock_jobs.shards.endpoints import (
 PAGES = PageList("penstock_jobs.shards:pages/", roles=("read", "train"), reads_rows=True)
 _SHARDS_SHOWN = 50
 _MARKS_SHOWN = 50
+_HINTS_SHOWN = 20
 
 
 @PAGES.page("/shards", "Shards", "shards.html.jinja", group="Training", place=2, shortcut="t")
@@ -52,4 +53,19 @@ def _show(visitor: Visitor, request: SamplesRequest) -> Content:
         "excluded_chart": bar_chart(bars, title="Sessions left out", value_format=count),
         "samples": samples,
         "problem": problem,
+    }
+
+
+@PAGES.page("/shards/{shard}/hints", "Hints", "hints.html.jinja")
+def _hints(visitor: Visitor, request: SamplesRequest) -> Content:
+    from penstock_jobs.shards.hints.sources import SOURCES
+
+    details = visitor.call(SHOW_SHARD, ShardRequest(shard=request.shard))
+    asked = structs.replace(request, limit=_HINTS_SHOWN, hint=request.hint or "any")
+    counts: dict[str, int] = details.manifest["counts"]["hints"]
+    return {
+        "details": details,
+        "kinds": {kind: number for kind, number in counts.items() if kind in SOURCES},
+        "others": {why: number for why, number in counts.items() if why not in SOURCES},
+        "samples": visitor.call(SHOW_SAMPLES, asked),
     }

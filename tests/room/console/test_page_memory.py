@@ -1,5 +1,7 @@
-"""Pages that add up a whole lake are shown again for a while."""
+"""Pages that add up a whole lake: the newest is shown, and made anew behind the visitor's back."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from typing import Any, cast
 
@@ -7,8 +9,10 @@ import pytest
 
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
+from penstock.backends.http.request_limits import RequestSlots
 from penstock.core.endpoint import Request
-from penstock.doors.console.console import PageMemory
+from penstock.core.errors import InvalidInput
+from penstock.doors.console.console import PageMemory, key_of
 from penstock.doors.console.page import ConsolePage, Visitor
 from penstock.doors.console.templates import PageFrame
 from penstock.lake.lake import Lake
@@ -26,7 +30,7 @@ ASKED = Window()
 
 
 class Scene:
-    """`shown` is what a visitor sees, and how often the page was made."""
+    """`shown` is what a visitor sees, and whether it is fresh."""
 
     def __init__(self, seconds_max: float = 60) -> None:
         self.clock = ManualClock()
@@ -44,51 +48,60 @@ class Scene:
             self.clock.advance(took_s)
             return {"number": self.made}
 
-        self.memory.make(PAGE, visitor or self.visitor(), asked, work)
+        key = key_of(PAGE, visitor or self.visitor(), asked)
+        assert self.memory.begin(key), "nobody else makes it"
+        assert not self.memory.begin(key), "one of those that ask makes it"
+        self.memory.make(key, work)
+        self.memory.end(key)
 
     def shown(self, visitor: Visitor | None = None, asked: Request = ASKED) -> tuple[Any, bool]:
-        known, is_due = self.memory.find(PAGE, visitor or self.visitor(), asked)
-        return known and known.content["number"], is_due
+        known, is_fresh = self.memory.find(key_of(PAGE, visitor or self.visitor(), asked))
+        return known and known.result()["number"], is_fresh
 
 
-def test_a_page_that_took_long_is_shown_again_until_it_is_old() -> None:
+def test_a_page_that_took_long_is_shown_until_there_is_a_newer_one() -> None:
     scene = Scene()
     assert scene.shown() == (None, False)
     scene.make(took_s=1)
     scene.clock.advance(28)
-    assert scene.shown() == (1, False), "30 times as long as it took"
+    assert scene.shown() == (1, True), "30 times as long as it took"
     scene.clock.advance(2)
-    assert scene.shown() == (1, True)
-    assert scene.shown() == (1, False), "one of those that ask makes it anew"
+    assert scene.shown() == (1, False)
     scene.make(took_s=1)
-    assert scene.shown() == (2, False)
-
-
-def test_no_page_is_shown_for_longer_than_the_setting_says() -> None:
-    scene = Scene(seconds_max=60)
+    assert scene.shown() == (2, True)
     scene.make(took_s=20)
     scene.clock.advance(39)
-    assert scene.shown() == (1, False)
+    assert scene.shown() == (3, True), "no longer than the setting says"
     scene.clock.advance(2)
-    assert scene.shown() == (1, True)
-    scene.clock.advance(600)
-    assert scene.shown() == (None, False), "nobody asked for it: it is made before it is shown"
-
-
-def test_what_is_quickly_made_is_not_remembered() -> None:
-    scene = Scene()
+    assert scene.shown() == (3, False)
     scene.make(took_s=0.1)
-    assert scene.shown() == (None, False)
-    none = Scene(seconds_max=0)
-    none.make(took_s=9)
-    assert none.shown() == (None, False)
+    assert scene.shown() == (4, False), "what is quickly made is made for each visit"
 
-    def redirects() -> str:
-        scene.clock.advance(5)
-        return "elsewhere"
 
-    assert scene.memory.make(PAGE, scene.visitor(), ASKED, redirects) == "elsewhere"
-    assert scene.shown() == (None, False)
+def test_no_request_waits_for_figures_of_a_whole_lake() -> None:
+    """It gets the newest, or none, and new ones are added up behind its back."""
+    scene, may_end = Scene(), threading.Event()
+    key, slots = (
+        key_of(PAGE, scene.visitor(), ASKED),
+        RequestSlots("q", running_max=2, waiting_max=2),
+    )
+
+    def work() -> dict[str, int]:
+        assert may_end.wait(60)
+        scene.clock.advance(1)
+        return {"number": 1}
+
+    async def visits() -> None:
+        assert await scene.memory.newest(key, slots, work) == (None, True)
+        assert await scene.memory.newest(key, slots, work) == (None, True)
+        may_end.set()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
+        known, awaits = await scene.memory.newest(key, slots, work)
+        assert known is not None
+        assert (known.result(), awaits) == ({"number": 1}, False)
+
+    asyncio.run(visits())
+    slots.stop()
 
 
 def test_each_sees_pages_of_the_own_rights_and_questions() -> None:
@@ -97,36 +110,44 @@ def test_each_sees_pages_of_the_own_rights_and_questions() -> None:
     others = [{"tenant": "bolt"}, {"role": "admin"}]
     assert [scene.shown(scene.visitor(**grant)) for grant in others] == [(None, False)] * 2
     assert scene.shown(asked=Window(since="7d")) == (None, False)
-    assert scene.shown(scene.visitor(key="another of the same role")) == (1, False)
+    assert scene.shown(scene.visitor(key="another of the same role")) == (1, True)
 
 
-def test_what_a_visitor_changed_shows_at_once_to_all_of_the_tenant() -> None:
+def test_what_a_visitor_changed_is_awaited_by_all_of_the_tenant() -> None:
     """Also where a page was being made meanwhile: it may show what was before."""
     scene = Scene()
     elsewhere = scene.visitor(tenant="bolt")
     scene.make(took_s=1)
     scene.make(took_s=1, visitor=elsewhere)
-    scene.memory.forget("acme")
-    assert scene.shown() == (None, False)
-    assert scene.shown(elsewhere) == (2, False)
+    scene.memory.note_change("acme")
+    assert scene.shown() == (1, False)
+    assert scene.shown(elsewhere) == (2, True)
 
     def overtaken() -> dict[str, int]:
         scene.clock.advance(1)
-        scene.memory.forget("acme")
+        scene.memory.note_change("acme")
         return {"number": 0}
 
-    scene.memory.make(PAGE, scene.visitor(), ASKED, overtaken)
-    assert scene.shown() == (None, False)
+    scene.memory.make(key_of(PAGE, scene.visitor(), ASKED), overtaken)
+    assert scene.shown() == (0, False)
 
 
-def test_a_page_that_fails_leaves_the_one_of_before_and_another_try() -> None:
+def test_a_page_that_fails_leaves_the_one_of_before_and_is_told_for_a_while() -> None:
     scene = Scene()
+
+    def fail() -> dict[str, int]:
+        scene.clock.advance(2)
+        raise InvalidInput(what="The definition", why="it has not run")
+
+    key = key_of(PAGE, scene.visitor(), ASKED)
+    scene.memory.make(key, fail)
+    with pytest.raises(InvalidInput):
+        scene.shown()
+    scene.clock.advance(60)
+    assert scene.shown() == (None, False), "it is tried again"
     scene.make(took_s=1)
-    scene.clock.advance(31)
-    assert scene.shown() == (1, True)
-    with pytest.raises(ZeroDivisionError):
-        scene.memory.make(PAGE, scene.visitor(), ASKED, lambda: 1 / 0)
-    assert scene.shown() == (1, True)
+    scene.memory.make(key, fail)
+    assert scene.shown()[0] == 1
 
 
 def test_a_page_that_is_shown_again_says_when_it_was_made() -> None:
@@ -140,3 +161,5 @@ def test_a_page_that_is_shown_again_says_when_it_was_made() -> None:
     shown = replace(frame, made_us=made_us).render("error.html.jinja", content)
     assert "Figures made" in shown
     assert "5 s ago" in shown
+    assert "data-anew" not in shown
+    assert "data-anew" in replace(frame, awaits=True).render("awaited.html.jinja", {})

@@ -8,18 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.access.keys import Grant
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
+from penstock.access.quotas import Quotas
 from penstock.core.errors import InvalidInput
+from penstock.doors.console.page import Visitor, all_pages
+from penstock.doors.console.templates import PageFrame
 from penstock.lake.buckets import SessionId
 from penstock.shards.registered_shards import find_shard, marks_of
 from penstock.shards.validation import verify_shard
 from penstock_jobs.shards.build import ShardBuild
+from penstock_jobs.shards.endpoints import SamplesRequest
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.shards.registration import mark_sessions
 from penstock_jobs.shards.selection.plan import NothingToBuild
 from tests.support.engine_lake import built, rows_of
 from tests.support.lakes import START_US, Event, HandLake, hand_lake
+from tests.support.manual_clock import ManualClock
 from tests.support.shards.hinted import Chat, encoded, faulty, text_of, write_recipe
 from tests.support.tokenizer_files import PLAIN
 
@@ -54,6 +60,31 @@ def test_each_row_is_a_call_with_the_hint_that_is_about_it(lake: HandLake, tmp_p
     assert shard.manifest.counts.hints == {
         "another_hint": 1, "follow_up": 1, "no_hint": 3, "tool_error": 1,
     }  # fmt: skip
+
+
+def test_the_page_of_hints_lists_them_by_source(lake: HandLake, tmp_path: Path) -> None:
+    build(lake, tmp_path)
+    own, clock = lake.lake, ManualClock()
+    quotas = Quotas(own.database, own.settings, clock)
+    visitor = Visitor(Grant(tenant="default", role="train"), own, quotas, clock)
+    [page] = [each for each in all_pages() if each.path == "/shards/{shard}/hints"]
+
+    def shown(hint: str | None = None) -> str:
+        asked = SamplesRequest(shard="hints", hint=hint)
+        content = page.work(visitor, asked)
+        assert isinstance(content, dict)
+        frame = PageFrame(page.title, "/shards/hints/hints", visitor, page)
+        return frame.render(page.template, {"asked": asked, **content})
+
+    both = shown()
+    assert "No, that is the wrong endpoint." in both
+    assert "nowhere" in both
+    assert 'href="/sessions/s"' in both
+    assert re.findall(r"<dt>(.*?)</dt><dd>(\d)", both) == [
+        ("follow up", "1"), ("tool error", "1"), ("another hint", "1"), ("no hint", "3"),
+    ]  # fmt: skip
+    assert "wrong endpoint" not in shown("tool_error")
+    assert "No sample of this shard has such a hint." in shown("label")
 
 
 def test_the_teacher_reads_one_more_message_before_the_same_completion(

@@ -25,25 +25,41 @@ _TEXTS_REMEMBERED = 128
 
 
 @lru_cache(maxsize=_TEXTS_REMEMBERED)
-def _lines_of(text: str) -> tuple[list[str], list[str], frozenset[str]]:
-    """Return lines raw, without white space, and the distinct ones of these.
+def _lines_of(text: str) -> tuple[list[str], frozenset[str]]:
+    """Return lines without white space, and the distinct ones of these."""
+    bare = [ink(line) for line in _raw_lines(text)]
+    return bare, frozenset(bare)
 
-    A blank line belongs to the previous line; blank lines at the start are left out."""
+
+def _raw_lines(text: str) -> list[str]:
+    """A blank line belongs to the previous line; blank lines at the start are left out."""
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         if not line.isspace():
             lines.append(line)
         elif lines:
             lines[-1] += line
-    bare = [ink(line) for line in lines]
-    return lines, bare, frozenset(bare)
+    return lines
 
 
 class LooseLines:
+    """Lines of a part of a text. Few are ever looked for, so all is made when it is asked for."""
+
     def __init__(self, state: FileState, start: int = 0, end: int | None = None) -> None:
         self.state, self.start = state, start
         self.end = len(state.text) if end is None else end
-        self.raw, self.ink, self.distinct = _lines_of(state.text[start : self.end])
+
+    @cached_property
+    def raw(self) -> list[str]:
+        return _raw_lines(self.state.text[self.start : self.end])
+
+    @cached_property
+    def ink(self) -> list[str]:
+        return _lines_of(self.state.text[self.start : self.end])[0]
+
+    @cached_property
+    def distinct(self) -> frozenset[str]:
+        return _lines_of(self.state.text[self.start : self.end])[1]
 
     @cached_property
     def places(self) -> list[int]:
@@ -310,7 +326,7 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
     """Return rows of lines of earlier edits that the region held when it was first shown."""
     if not any(owner < since for owner in part.pieces):
         return []
-    old, (_, region, distinct) = LooseLines(part), _lines_of(shown)
+    old, (region, distinct) = LooseLines(part), _lines_of(shown)
     if old.distinct.isdisjoint(distinct):
         return []
     owned = _lines_owned(old, part, since)

@@ -1,15 +1,16 @@
 """Turns a request into a page: signed-in visitor, request fields, work on a thread, answer.
 
-Pages over a whole lake are cached, and made anew in the background when they are old."""
+No request waits for figures of a whole lake: it gets the newest that are known, with their time.
+New ones are added up in the background."""
 
 import asyncio
 import re
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
@@ -49,90 +50,119 @@ from penstock.doors.console.templates import PageFrame
 from penstock.doors.settings import ConsoleSettings
 from penstock.lake.lake import Lake
 
-#: Quicker pages are not cached.
-_QUICK_SECONDS = 0.15
+#: A visitor waits so long for new figures, and then gets the newest there are.
+_WAIT_SECONDS = 0.2
 #: A page is fresh for this many times as long as it took to make.
 _TIMES_SHOWN = 30
-#: While it is made anew, it may be this many times as old.
-_TIMES_OLD = 10
 _PAGES_MAX = 100
+_AWAITED = "awaited.html.jinja"
 
-_Key = tuple[str, str, str, bytes]
+
+class PageKey(NamedTuple):
+    path: str
+    tenant: str
+    role: str
+    request: bytes
 
 
 @dataclass(frozen=True)
 class RememberedPage:
-    content: Content
+    #: Or why it could not be made.
+    content: Content | PenstockError
     made_us: int
     took_s: float
 
+    def result(self) -> Content:
+        if isinstance(self.content, PenstockError):
+            raise self.content
+        return self.content
+
 
 class PageMemory:
-    """A cache of pages, for at most `seconds_max` each. Safe to share between threads."""
+    """A cache of pages. Each is fresh for at most `seconds_max`. Safe to share between threads."""
 
     def __init__(self, clock: Clock, seconds_max: float) -> None:
         self._clock = clock
-        self._seconds_max = seconds_max
-        self._pages: OrderedDict[_Key, RememberedPage] = OrderedDict()
-        self._under_way: set[_Key] = set()
-        self._forgotten: Counter[str] = Counter()
+        self.seconds_max = seconds_max
+        self._pages: OrderedDict[PageKey, RememberedPage] = OrderedDict()
+        self._under_way: set[PageKey] = set()
+        self._changed_us: dict[str, int] = {}
+        self._making: set[asyncio.Task[RememberedPage]] = set()
         self._lock = threading.Lock()
 
-    def find(
-        self, page: ConsolePage[Any], visitor: Visitor, request: Request
+    async def newest(
+        self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
     ) -> tuple[RememberedPage | None, bool]:
-        """The page that may be shown, and whether this caller has to make it anew."""
-        key = _key_of(page, visitor, request)
+        """The newest page, if any, and whether a newer one is awaited: a visitor waits little."""
+        known, is_fresh = self.find(key)
+        if not is_fresh and self.begin(key):
+            task = asyncio.create_task(self._make(key, slots, work))
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+            await asyncio.wait({task}, timeout=_WAIT_SECONDS)
+            if task.done():
+                return task.result(), False
+        return known, not is_fresh
+
+    async def _make(
+        self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
+    ) -> RememberedPage:
+        try:
+            return await slots.run(partial(self.make, key, work), tenant=key.tenant)
+        finally:
+            self.end(key)
+
+    def find(self, key: PageKey) -> tuple[RememberedPage | None, bool]:
+        """The newest page, if any, and whether it is fresh."""
         with self._lock:
             known = self._pages.get(key)
             if known is None:
                 return None, False
             self._pages.move_to_end(key)
-            keep_s = min(self._seconds_max, _TIMES_SHOWN * known.took_s)
+            is_quick = known.took_s <= _WAIT_SECONDS
+            keep_s = 0 if is_quick else min(self.seconds_max, _TIMES_SHOWN * known.took_s)
             age_s = (self._clock.now_us() - known.made_us) / SECOND_US
-            if age_s <= keep_s:
-                return known, False
-            if age_s > _TIMES_OLD * keep_s:
-                del self._pages[key]
-                return None, False
-            if key in self._under_way:
-                return known, False
-            self._under_way.add(key)
-            return known, True
+            changed_us = self._changed_us.get(key.tenant, 0)
+            if age_s < keep_s and known.made_us > changed_us:
+                return known, True
+            is_error = isinstance(known.content, PenstockError)
+            return None if is_error else known, False
 
-    def forget(self, tenant: str) -> None:
-        """Forget all pages of a tenant: somebody changed what they show."""
+    def begin(self, key: PageKey) -> bool:
+        """Whether this caller has to make the page: nobody else does so now."""
         with self._lock:
-            self._forgotten[tenant] += 1
-            for key in [key for key in self._pages if key[1] == tenant]:
-                del self._pages[key]
+            is_first = key not in self._under_way
+            self._under_way.add(key)
+            return is_first
 
-    def make(
-        self, page: ConsolePage[Any], visitor: Visitor, request: Request, work: Callable[[], Any]
-    ) -> Any:
-        """Do the work, and cache its result if it took long."""
-        key = _key_of(page, visitor, request)
+    def note_change(self, tenant: str) -> None:
+        """What somebody changed is in no page that was begun before."""
+        self._changed_us[tenant] = self._clock.now_us()
+
+    def make(self, key: PageKey, work: Callable[[], Any]) -> RememberedPage:
+        """Do the work and cache its result. An error takes no result's place."""
         began_us, began_s = self._clock.now_us(), self._clock.elapsed_s()
-        forgotten = self._forgotten[visitor.grant.tenant]
         try:
             content = work()
-            took_s = self._clock.elapsed_s() - began_s
-            if isinstance(content, Mapping) and took_s > _QUICK_SECONDS and self._seconds_max > 0:
-                with self._lock:
-                    if forgotten == self._forgotten[visitor.grant.tenant]:
-                        self._pages[key] = RememberedPage(content, began_us, took_s)
-                    while len(self._pages) > _PAGES_MAX:
-                        self._pages.popitem(last=False)
-        finally:
-            with self._lock:
-                self._under_way.discard(key)
-        return content
+        except PenstockError as error:
+            content = error
+        made = RememberedPage(content, began_us, self._clock.elapsed_s() - began_s)
+        with self._lock:
+            if isinstance(content, Mapping) or key not in self._pages:
+                self._pages[key] = made
+            while len(self._pages) > _PAGES_MAX:
+                self._pages.popitem(last=False)
+        return made
+
+    def end(self, key: PageKey) -> None:
+        """Let others make the page anew."""
+        with self._lock:
+            self._under_way.discard(key)
 
 
-def _key_of(page: ConsolePage[Any], visitor: Visitor, request: Request) -> _Key:
+def key_of(page: ConsolePage[Any], visitor: Visitor, request: Request) -> PageKey:
     grant = visitor.grant
-    asked = msgspec.json.encode(request)
-    return page.path, grant.tenant, grant.role, asked
+    return PageKey(page.path, grant.tenant, grant.role, msgspec.json.encode(request))
 
 
 log_line = structlog.get_logger()
@@ -161,7 +191,6 @@ class Console:
     lake: Lake
     bounds: RequestBounds
     clock: Clock
-    _making: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         settings = self.lake.settings.room(ConsoleSettings)
@@ -194,7 +223,7 @@ class Console:
             answer = await self._answer(page, frame, visitor, question)
         finally:
             if page.method == "POST":
-                self.memory.forget(grant.tenant)
+                self.memory.note_change(grant.tenant)
         if isinstance(answer, Redirect):
             response = redirect_to(answer.path)
             if answer.notice:
@@ -215,17 +244,14 @@ class Console:
         self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, request: Request
     ) -> Redirect | Download:
         slots, tenant = self.bounds.slots(reads_rows=page.reads_rows), visitor.grant.tenant
-        work = partial(page.work, visitor, request)
-        if page.remembered:
-            known, is_due = self.memory.find(page, visitor, request)
-            work = partial(self.memory.make, page, visitor, request, work)
-            if is_due:
-                task = asyncio.create_task(_make_anew(slots, work, tenant))
-                self._making.add(task)
-                task.add_done_callback(self._making.discard)
-            if known is not None:
-                frame, slots = replace(frame, made_us=known.made_us), self.bounds.calls
-                work = partial(getattr, known, "content")
+        work: Callable[[], Any] = partial(page.work, visitor, request)
+        if page.remembered and self.memory.seconds_max:
+            known, awaits = await self.memory.newest(key_of(page, visitor, request), slots, work)
+            frame, slots = replace(frame, awaits=awaits), self.bounds.calls
+            if known is None:
+                page, work = replace(page, template=_AWAITED, live=None), dict
+            else:
+                frame, work = replace(frame, made_us=known.made_us), known.result
         return await slots.run(partial(_answer_of, page, frame, work, request), tenant=tenant)
 
     async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
@@ -241,19 +267,14 @@ class Console:
             raise SignInNeeded from None
 
 
-async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str) -> None:
-    try:
-        await slots.run(making, tenant=tenant)
-    except PenstockError as error:
-        log_line.warning("a cached page could not be made anew", why=type(error).__name__)
-
-
 def _answer_of(
     page: ConsolePage[Any], frame: PageFrame, work: Callable[[], Any], request: Request
 ) -> Redirect | Download:
     content = work()
     if isinstance(content, (Redirect, Download)):
         return content
+    if page.live is not None and frame.visitor is not None:
+        content = {**content, **page.live(frame.visitor, request, content)}
     shown, status = content, 200
     if isinstance(content, Refusal):
         shown, status = content.content, content.status

@@ -137,6 +137,8 @@ class ConsolePage(Generic[R]):
     reads_rows: bool = False
     #: Reads a whole lake, so its content is cached.
     remembered: bool = False
+    #: Adds what is quickly read, and new at each visit, to what is cached.
+    live: Callable[[Visitor, R, Content], Content] | None = None
 
 
 Work = TypeVar("Work", bound=Callable[..., Content | Redirect | Refusal | Download])

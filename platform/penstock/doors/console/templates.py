@@ -71,6 +71,8 @@ class PageFrame:
     #: Render the block `list` alone.
     fragment: bool = False
     made_us: int | None = None
+    #: Newer figures are being added up.
+    awaits: bool = False
 
     def render(self, template: str, content: Mapping[str, Any]) -> str:
         now_us = self.visitor.clock.now_us() if self.visitor else 0

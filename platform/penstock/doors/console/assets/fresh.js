@@ -17,4 +17,8 @@ export function keepFresh() {
   for (const place of document.querySelectorAll("[data-fresh]")) {
     setInterval(() => renew(place), 1000 * Number(place.dataset.fresh));
   }
+  // Figures are on their way. Nobody who types is disturbed.
+  if (document.querySelector("[data-anew]")) {
+    setInterval(() => document.activeElement.matches("input, select, textarea") || location.reload(), 1500);
+  }
 }
