@@ -77,8 +77,10 @@ _LONG_SESSION = "s-long"
 _LONG_TURNS = 20_000
 _TURN_BYTES = 6_500
 _TURNS_AT_ONCE = 500
-#: Stands on a page that was made for an earlier visit.
-_SHOWN_AGAIN = b"Figures made "
+#: Stands on a page whose figures are being added up.
+_AWAITS = b"data-anew"
+#: So often a page is asked for them.
+_LOOK_SECONDS = 0.5
 #: Long after the made events: no reward is pending.
 _AS_OF_US = 2_000_000_000_000_000
 
@@ -88,7 +90,7 @@ class _Visit:
     """Seconds to the whole page, or to its first bytes."""
 
     seconds: float
-    shown_again: bool
+    awaits: bool
 
 
 @dataclass
@@ -120,7 +122,7 @@ class _Browser:
         body += answer.read()
         if answer.status != 200:
             raise AssertionError(f"{path} answered {answer.status}")
-        return _Visit(seconds, _SHOWN_AGAIN in body)
+        return _Visit(seconds, _AWAITS in body)
 
 
 def _measure(size: Size, here: Path) -> Iterator[Figure]:
@@ -155,18 +157,23 @@ def measure_console(data: Path, events: int) -> Iterator[Figure]:
 
 
 def _page(server: Server, browser: _Browser, what: str, path: str) -> Iterator[Figure]:
-    cpu_s = [tree_cpu_s(server.process.pid)]
-    first = browser.visit(path)
+    cpu_s, began = [tree_cpu_s(server.process.pid)], time.perf_counter()
+    first = visit = browser.visit(path)
+    while visit.awaits:
+        time.sleep(_LOOK_SECONDS)
+        visit = browser.visit(path)
+    made_s = time.perf_counter() - began
     cpu_s.append(tree_cpu_s(server.process.pid))
-    visits = [browser.visit(path) for _ in range(_VISITS)]
+    visits = [first, *(browser.visit(path) for _ in range(_VISITS))]
     cpu_s.append(tree_cpu_s(server.process.pid))
-    if any(visit.shown_again for visit in visits):
-        what += ", shown again"
     milliseconds = [1000 * visit.seconds for visit in visits]
     yield _PAGE.figure(percentile(milliseconds, 0.95), what)
-    median, first_ms = percentile(milliseconds, 0.5), 1000 * first.seconds
+    median, first_ms = percentile(milliseconds, 0.5), milliseconds[0]
     first_cpu_ms, cpu_ms = (1000 * (after - before) for before, after in pairwise(cpu_s))
-    value = f"{first_ms:.0f}, {first_cpu_ms:.0f} CPU; {median:.0f}, {cpu_ms / _VISITS:.0f} CPU"
+    made = f", its figures after {1000 * made_s:.0f}" if first.awaits else ""
+    value = (
+        f"{first_ms:.0f}{made}, {first_cpu_ms:.0f} CPU; {median:.0f}, {cpu_ms / _VISITS:.0f} CPU"
+    )
     yield Figure("  milliseconds of the first visit; median of the others", value)
 
 
@@ -198,9 +205,9 @@ MEASUREMENT = Measurement(
     name="console",
     title="Pages of the console",
     about="""
-Each page once, and then twenty times more, over a lake with rewards. Pages that add up a whole
-lake are made for the first visit and shown again for a while: their lines say so. CPU time is of
-the service and of the processes that run its queries. `make console-bench` does so over ten
+Each page once, and then twenty times more, over a lake with rewards. Figures of a whole lake are
+added up behind the first visit, which says so; when they were there stands in its line. CPU time is
+of the service and of the processes that run its queries. `make console-bench` does so over ten
 million events.
 """,
     goals=(_PAGE, _FIRST_CONTENT, _ASSETS),

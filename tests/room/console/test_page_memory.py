@@ -2,20 +2,29 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.backends.http.request_limits import RequestSlots
 from penstock.core.endpoint import Request
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.doors.console.console import PageMemory, key_of
-from penstock.doors.console.page import ConsolePage, Visitor
+from penstock.doors.console.page import ConsolePage, Visitor, all_pages
 from penstock.doors.console.templates import PageFrame
 from penstock.lake.lake import Lake
+from penstock.lake.query.lake_query import LakeQuery, OwnQuery
+from penstock.lake.query.view_sources import LAKE_VIEWS
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+from tests.support.lakes import hand_lake, make_event
 from tests.support.manual_clock import ManualClock
 
 
@@ -49,10 +58,7 @@ class Scene:
             return {"number": self.made}
 
         key = key_of(PAGE, visitor or self.visitor(), asked)
-        assert self.memory.begin(key), "nobody else makes it"
-        assert not self.memory.begin(key), "one of those that ask makes it"
-        self.memory.make(key, work)
-        self.memory.end(key)
+        self.memory.keep(key, self.memory.make(work))
 
     def shown(self, visitor: Visitor | None = None, asked: Request = ASKED) -> tuple[Any, bool]:
         known, is_fresh = self.memory.find(key_of(PAGE, visitor or self.visitor(), asked))
@@ -87,9 +93,10 @@ def test_no_request_waits_for_figures_of_a_whole_lake() -> None:
     )
 
     def work() -> dict[str, int]:
+        scene.made += 1
         assert may_end.wait(60)
         scene.clock.advance(1)
-        return {"number": 1}
+        return {"number": scene.made}
 
     async def visits() -> None:
         assert await scene.memory.newest(key, slots, work) == (None, True)
@@ -128,7 +135,7 @@ def test_what_a_visitor_changed_is_awaited_by_all_of_the_tenant() -> None:
         scene.memory.note_change("acme")
         return {"number": 0}
 
-    scene.memory.make(key_of(PAGE, scene.visitor(), ASKED), overtaken)
+    scene.memory.keep(key_of(PAGE, scene.visitor(), ASKED), scene.memory.make(overtaken))
     assert scene.shown() == (0, False)
 
 
@@ -140,13 +147,13 @@ def test_a_page_that_fails_leaves_the_one_of_before_and_is_told_for_a_while() ->
         raise InvalidInput(what="The definition", why="it has not run")
 
     key = key_of(PAGE, scene.visitor(), ASKED)
-    scene.memory.make(key, fail)
+    scene.memory.keep(key, scene.memory.make(fail))
     with pytest.raises(InvalidInput):
         scene.shown()
     scene.clock.advance(60)
     assert scene.shown() == (None, False), "it is tried again"
     scene.make(took_s=1)
-    scene.memory.make(key, fail)
+    scene.memory.keep(key, scene.memory.make(fail))
     assert scene.shown()[0] == 1
 
 
@@ -163,3 +170,39 @@ def test_a_page_that_is_shown_again_says_when_it_was_made() -> None:
     assert "5 s ago" in shown
     assert "data-anew" not in shown
     assert "data-anew" in replace(frame, awaits=True).render("awaited.html.jinja", {})
+
+
+def test_only_figures_behind_a_visit_read_the_events_of_a_whole_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other pages name the sessions whose events they read, or read summaries and rewards."""
+    asked: list[OwnQuery] = []
+    create_views = LakeQuery._create_views
+
+    def noting(self: LakeQuery, sources: Any, query: OwnQuery, *others: Any) -> None:
+        asked.append(query)
+        create_views(self, sources, query, *others)
+
+    monkeypatch.setattr(LakeQuery, "_create_views", noting)
+    reading: dict[str, bool] = {}
+    with hand_lake(tmp_path / "data") as hand:
+        hand.store([make_event("s", 1), make_event("s", 2, "edit", payload={"path": "a.py"})])
+        for name in ("default", "survival"):
+            run(hand.lake, InlineExecutor(), RunRequest(find_definition(name)))
+        clock = ManualClock()
+        quotas = Quotas(hand.lake.database, hand.lake.settings, clock)
+        visitor = Visitor(Grant(tenant="default", role="admin"), hand.lake, quotas, clock)
+        given = dict.fromkeys(("session_id", "left", "words"), "s")
+        given |= {"before": "default", "after": "survival"}
+        for page in (page for page in all_pages() if page.method == "GET"):
+            asked.clear()
+            known = {each.name: each.required for each in msgspec.structs.fields(page.request)}
+            fields = {name: given.get(name, "1") for name in known if known[name] or name in given}
+            with suppress(PenstockError, msgspec.ValidationError):
+                page.work(visitor, msgspec.convert(fields, page.request, strict=False))
+            events = [each for each in asked if each.bound & LAKE_VIEWS - {"sessions"}]
+            if events:
+                reading[page.path] = any(each.sessions is None for each in events)
+                assert page.remembered or not reading[page.path], page.path
+    assert reading["/sessions/{session_id:path}"] is False
+    assert reading["/survival"] is True

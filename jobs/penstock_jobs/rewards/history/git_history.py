@@ -118,7 +118,8 @@ def history_events(
         for chain in chains
     ]
     for _ in range(_MOVES_MAX):
-        _find_moves(shown, texts)
+        if not _find_moves(shown, texts):
+            break
     texts.load(file.blob for own in shown for event in own.events for file in event.files)
     rows = [
         row
@@ -224,10 +225,11 @@ class _ShownChain:
     def __post_init__(self) -> None:
         self.events = self._shown()
 
-    def show_again(self, moves: Mapping[str, Sequence[MovedText]]) -> None:
-        if moves != self.moves:
+    def show_again(self, moves: Mapping[str, Sequence[MovedText]]) -> bool:
+        if is_other := moves != self.moves:
             self.moves = moves
             self.events = self._shown()
+        return is_other
 
     def _shown(self) -> list[ShownCommit]:
         files = FollowedFiles(self.chain, self.moves)
@@ -288,8 +290,8 @@ class _ShownChain:
             jumped = not arrived
 
 
-def _find_moves(shown: Sequence[_ShownChain], texts: _FileTexts) -> None:
-    """Also show files into which the agent's lines moved from followed ones."""
+def _find_moves(shown: Sequence[_ShownChain], texts: _FileTexts) -> bool:
+    """Also show files into which the agent's lines moved from followed ones, if there are any."""
     changes = [
         (own, event, followed)
         for own in shown
@@ -323,8 +325,7 @@ def _find_moves(shown: Sequence[_ShownChain], texts: _FileTexts) -> None:
                 path = followed.change.renamed_from or followed.change.path
                 moved = MovedText(file, followed.before, path)
                 found[own].setdefault(event.commit, []).append(moved)
-    for own in shown:
-        own.show_again({**own.moves, **found[own]})
+    return sum(own.show_again({**own.moves, **found[own]}) for own in shown) > 0
 
 
 def _chars(lines: Iterable[str]) -> int:

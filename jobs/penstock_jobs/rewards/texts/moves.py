@@ -187,7 +187,8 @@ class Moves:
         """Return the state after others copied lines. Copies keep the owner."""
         source = LooseLines(before)
         for came in _arrived_lines(state, change, self.ink_min):
-            if any(line.strip() in before.text for line in came.raw):
+            there = (line for line in came.raw if line.strip() in before.text)
+            if sum(map(len, map(ink, there))) >= self.ink_min:
                 state = self._claim(state, came, source, OTHERS) or state
         return state
 

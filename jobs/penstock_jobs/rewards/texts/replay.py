@@ -40,6 +40,9 @@ CHANGED_FILE_SHARE = 0.5
 BYTE_ORDER_MARK = "\ufeff"
 _EDIT, _LOOK, _COMMIT = range(3)
 _PATHS = ("path", "renamed_from")
+#: Changes between texts, by hashes of these: chains of a repository meet the same commits.
+_CHANGES: dict[tuple[int, ...], TextChange] = {}
+_CHANGES_MAX = 8192
 
 
 class _Mismatch(Exception):
@@ -114,7 +117,6 @@ class _ChainReplay:
     def __init__(self, turns_us: Sequence[int], terms: TrailTerms) -> None:
         self._terms = terms
         self._cost = CompareCost(terms.cells_max)
-        self._compared: tuple[str, str, TextChange] = ("", "", TextChange([], []))
         self._files: dict[str, KnownFile] = {}
         self.watches = OpenEdits(self._files, terms)
         self._moves = Moves(self._files, turns_us, terms.move_min, self._cost)
@@ -309,12 +311,15 @@ class _ChainReplay:
         return state
 
     def _compare(self, old: str, new: str) -> TextChange:
-        if self._compared[:2] != (old, new):
+        key = (hash(old), len(old), hash(new), len(new), self._cost.limit, self._terms.move_min)
+        if (change := _CHANGES.get(key)) is None:
             change = changes.compare(old, new, self._cost, self._terms.move_min)
             if not change.moved:
                 change = change._replace(kept=place_line_changes(change.kept, old, new))
-            self._compared = (old, new, change)
-        return self._compared[2]
+            if len(_CHANGES) >= _CHANGES_MAX:
+                _CHANGES.clear()
+            _CHANGES[key] = change
+        return change
 
 
 def _was_generated(file: KnownFile, state: FileState) -> bool:

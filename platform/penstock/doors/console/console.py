@@ -5,7 +5,6 @@ New ones are added up in the background."""
 
 import asyncio
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -79,85 +78,70 @@ class RememberedPage:
 
 
 class PageMemory:
-    """A cache of pages. Each is fresh for at most `seconds_max`. Safe to share between threads."""
+    """A cache of pages. Each is fresh for at most `seconds_max`."""
 
     def __init__(self, clock: Clock, seconds_max: float) -> None:
         self._clock = clock
         self.seconds_max = seconds_max
         self._pages: OrderedDict[PageKey, RememberedPage] = OrderedDict()
-        self._under_way: set[PageKey] = set()
+        self._making: dict[PageKey, asyncio.Task[RememberedPage]] = {}
         self._changed_us: dict[str, int] = {}
-        self._making: set[asyncio.Task[RememberedPage]] = set()
-        self._lock = threading.Lock()
 
     async def newest(
         self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
     ) -> tuple[RememberedPage | None, bool]:
         """The newest page, if any, and whether a newer one is awaited: a visitor waits little."""
         known, is_fresh = self.find(key)
-        if not is_fresh and self.begin(key):
-            task = asyncio.create_task(self._make(key, slots, work))
-            self._making.add(task)
-            task.add_done_callback(self._making.discard)
-            await asyncio.wait({task}, timeout=_WAIT_SECONDS)
-            if task.done():
-                return task.result(), False
-        return known, not is_fresh
+        if is_fresh:
+            return known, False
+        if (task := self._making.get(key)) is None:
+            task = self._making[key] = asyncio.create_task(self._make(key, slots, work))
+            task.add_done_callback(lambda _: self._making.pop(key))
+        await asyncio.wait({task}, timeout=_WAIT_SECONDS)
+        if not task.done():
+            return known, True
+        return task.result(), self._is_behind(key, task.result())
+
+    def find(self, key: PageKey) -> tuple[RememberedPage | None, bool]:
+        """The newest page, if any, and whether it is fresh."""
+        if (known := self._pages.get(key)) is None:
+            return None, False
+        self._pages.move_to_end(key)
+        is_quick = known.took_s <= _WAIT_SECONDS
+        keep_s = 0 if is_quick else min(self.seconds_max, _TIMES_SHOWN * known.took_s)
+        age_s = (self._clock.now_us() - known.made_us) / SECOND_US
+        if age_s < keep_s and not self._is_behind(key, known):
+            return known, True
+        return None if isinstance(known.content, PenstockError) else known, False
+
+    def _is_behind(self, key: PageKey, page: RememberedPage) -> bool:
+        return page.made_us <= self._changed_us.get(key.tenant, 0)
+
+    def note_change(self, tenant: str) -> None:
+        """Note that somebody changed something: pages that were begun before do not show it."""
+        self._changed_us[tenant] = self._clock.now_us()
 
     async def _make(
         self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
     ) -> RememberedPage:
-        try:
-            return await slots.run(partial(self.make, key, work), tenant=key.tenant)
-        finally:
-            self.end(key)
+        made = await slots.run(partial(self.make, work), tenant=key.tenant)
+        self.keep(key, made)
+        return made
 
-    def find(self, key: PageKey) -> tuple[RememberedPage | None, bool]:
-        """The newest page, if any, and whether it is fresh."""
-        with self._lock:
-            known = self._pages.get(key)
-            if known is None:
-                return None, False
-            self._pages.move_to_end(key)
-            is_quick = known.took_s <= _WAIT_SECONDS
-            keep_s = 0 if is_quick else min(self.seconds_max, _TIMES_SHOWN * known.took_s)
-            age_s = (self._clock.now_us() - known.made_us) / SECOND_US
-            changed_us = self._changed_us.get(key.tenant, 0)
-            if age_s < keep_s and known.made_us > changed_us:
-                return known, True
-            is_error = isinstance(known.content, PenstockError)
-            return None if is_error else known, False
-
-    def begin(self, key: PageKey) -> bool:
-        """Whether this caller has to make the page: nobody else does so now."""
-        with self._lock:
-            is_first = key not in self._under_way
-            self._under_way.add(key)
-            return is_first
-
-    def note_change(self, tenant: str) -> None:
-        """What somebody changed is in no page that was begun before."""
-        self._changed_us[tenant] = self._clock.now_us()
-
-    def make(self, key: PageKey, work: Callable[[], Any]) -> RememberedPage:
-        """Do the work and cache its result. An error takes no result's place."""
+    def make(self, work: Callable[[], Any]) -> RememberedPage:
         began_us, began_s = self._clock.now_us(), self._clock.elapsed_s()
         try:
             content = work()
         except PenstockError as error:
             content = error
-        made = RememberedPage(content, began_us, self._clock.elapsed_s() - began_s)
-        with self._lock:
-            if isinstance(content, Mapping) or key not in self._pages:
-                self._pages[key] = made
-            while len(self._pages) > _PAGES_MAX:
-                self._pages.popitem(last=False)
-        return made
+        return RememberedPage(content, began_us, self._clock.elapsed_s() - began_s)
 
-    def end(self, key: PageKey) -> None:
-        """Let others make the page anew."""
-        with self._lock:
-            self._under_way.discard(key)
+    def keep(self, key: PageKey, made: RememberedPage) -> None:
+        """Cache a page. An error takes no page's place."""
+        if key not in self._pages or not isinstance(made.content, PenstockError):
+            self._pages[key] = made
+        if len(self._pages) > _PAGES_MAX:
+            self._pages.popitem(last=False)
 
 
 def key_of(page: ConsolePage[Any], visitor: Visitor, request: Request) -> PageKey:
