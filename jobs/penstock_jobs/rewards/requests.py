@@ -138,7 +138,7 @@ class Request:
         last_us = max(turn.last_edit for turn in self.turns)
         return RequestSpan(last_us, self.ended_us, tuple(self.praised_us))
 
-    @property
+    @cached_property
     def checkpoint(self) -> str | None:
         """Return the checkpoint that alone served it."""
         served = {turn.checkpoint for turn in self.turns if turn.acted}
@@ -186,16 +186,18 @@ class Requests:
         rows = RewardRows(name)
         of_sessions: dict[tuple[str, int | None], list[tuple[Standing, str | None]]] = {}
         for request in self.all:
-            session = request.session_id
-            for horizon_s, standing in scores.get(request, {}).items():
-                score = standing._replace(weight=request.size)
-                target: Target = ("request", str(request.number))
-                rows.add_standing(session, target, score, horizon_s, request.checkpoint)
-                own = of_sessions.setdefault((session, horizon_s), [])
-                own.append((score, request.checkpoint))
+            if (of_request := scores.get(request)) is None:
+                continue
+            session, size, checkpoint = request.session_id, request.size, request.checkpoint
+            target: Target = ("request", str(request.number))
+            for horizon_s, (state, value, reason, _, due_us) in of_request.items():
+                score = Standing(state, value, reason, size, due_us)
+                rows.add_standing(session, target, score, horizon_s, checkpoint)
+                of_sessions.setdefault((session, horizon_s), []).append((score, checkpoint))
         for (session, horizon_s), parts in of_sessions.items():
-            whole = together([score for score, _ in parts])
-            whole = whole._replace(weight=sum(score.weight for score, _ in parts))
+            state, value, reason, _, due_us = together([score for score, _ in parts])
+            size = sum(score.weight for score, _ in parts)
+            whole = Standing(state, value, reason, size, due_us)
             served = {checkpoint for _, checkpoint in parts}
             alone = served.pop() if len(served) == 1 else None
             rows.add_standing(session, ("session", session), whole, horizon_s, alone)

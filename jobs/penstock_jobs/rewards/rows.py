@@ -130,8 +130,8 @@ class RewardRows:
         checkpoint: str | None = None,
     ) -> None:
         state = state or ("censored" if value is None else "scored")
-        standing = Standing(state, value, reason, weight, due_us)
-        self.add_standing(session, target, standing, None, checkpoint)
+        row = (session, *target, None, value, state, reason, weight, due_us, checkpoint)
+        self._rows.append(row)
 
     def add_standing(
         self,

@@ -7,11 +7,12 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,6 +73,8 @@ _BAD = frozenset({
     "fails", "failing", "wrong", "amiss", "undo", "taking_back", "displeased", "reproach",
 })  # fmt: skip
 _AGENT_CHARS = 300
+#: A message is read by the judge, and for its kind of work; short ones come again and again.
+_TEXTS_REMEMBERED = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,7 @@ class Clause(NamedTuple):
     groups: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     speech: Speech
     #: What the user says, without failing words that are the subject.
     text: str
@@ -113,7 +115,7 @@ class Reading:
     groups: dict[str, float]
     opening: frozenset[str]
     turned: bool
-    agent: frozenset[str]
+    agent: frozenset[str] = frozenset()
 
     @property
     def is_mute(self) -> bool:
@@ -146,7 +148,18 @@ def features(messages: Sequence[Message]) -> FeatureRows:
 
 
 def read(message: Message) -> Reading:
-    speech = speech_of(message.text)
+    reading = _said(message.text)
+    if not message.agent:
+        return reading
+    signs = _lists().signs
+    agent = plain(message.agent).lower()[-_AGENT_CHARS:]
+    hits = signs.hits(SPEECH_WORD.findall(agent), agent)
+    return msgspec.structs.replace(reading, agent=_names(signs, hits))
+
+
+@lru_cache(_TEXTS_REMEMBERED)
+def _said(text: str) -> Reading:
+    speech = speech_of(text)
     cues, signs, topic, _ = _lists()
     masked, words, clauses = list[str](), list[str](), list[Clause]()
     for clause in speech.clauses:
@@ -166,14 +179,13 @@ def read(message: Message) -> Reading:
     opening = set()
     for words_list in (cues, signs):
         names = words_list.names
-        for group, at, _, _ in words_list.hits(own_words, text):
-            name = names[group]
+        for hit in words_list.hits(own_words, text):
+            name = names[hit.group]
             if name == "pleasantry":
                 continue
             counts[name] = counts.get(name, 0.0) + 1.0
-            if at < _OPENING_WORDS:
+            if hit.at < _OPENING_WORDS:
                 opening.add(name)
-    agent = plain(message.agent).lower()[-_AGENT_CHARS:]
     return Reading(
         speech,
         text,
@@ -184,7 +196,6 @@ def read(message: Message) -> Reading:
         groups=counts,
         opening=frozenset(opening),
         turned=any(clause.turned for clause in clauses[1:]),
-        agent=_names(signs, signs.hits(SPEECH_WORD.findall(agent), agent)),
     )
 
 

@@ -14,6 +14,8 @@ from importlib.resources import files
 from itertools import repeat
 from typing import NamedTuple
 
+import msgspec
+
 #: Longer messages are judged by their beginning and their end.
 _HEAD_CHARS = 4_000
 _TAIL_CHARS = 2_000
@@ -195,7 +197,7 @@ _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯]")
 _WORDS_REMEMBERED = 1 << 16
 
 
-class Hit(NamedTuple):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """An occurrence of a group. `at` and `words` count words, or characters if `unspaced`."""
 
     group: int

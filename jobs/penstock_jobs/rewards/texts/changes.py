@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+import msgspec
 from rapidfuzz.distance import Indel, Levenshtein, Postfix, Prefix
 
 #: Shorter stretches that are alike inside a changed line are chance, as for 4-grams. A stretch at
@@ -64,7 +65,7 @@ class TextChange(NamedTuple):
     moved: list[Block]
 
 
-class _TextLine(NamedTuple):
+class _TextLine(msgspec.Struct, gc=False):
     start: int
     raw: str
     ink: str
@@ -73,6 +74,14 @@ class _TextLine(NamedTuple):
 def ink(text: str) -> str:
     """Return the text without white space."""
     return "".join(text.split())
+
+
+def holds_ink(text: str, start: int, end: int, least: int) -> bool:
+    """Whether the stretch has so many characters beside white space; its first ones often do."""
+    if end - start < least:
+        return False
+    first = min(start + 4 * least, end)
+    return len(ink(text[start:first])) >= least or len(ink(text[start:end])) >= least
 
 
 def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextChange:

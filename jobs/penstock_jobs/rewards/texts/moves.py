@@ -9,7 +9,14 @@ from itertools import accumulate
 from operator import itemgetter
 
 from penstock_jobs.rewards.texts import changes, provenance
-from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
+from penstock_jobs.rewards.texts.changes import (
+    Block,
+    CompareCost,
+    TextChange,
+    TooExpensive,
+    holds_ink,
+    ink,
+)
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit
 
@@ -87,7 +94,7 @@ def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -
     return [
         LooseLines(state, start, end)
         for start, end in gaps
-        if end - start >= ink_min and len(ink(state.text[start:end])) >= ink_min
+        if holds_ink(state.text, start, end, ink_min)
     ]
 
 

@@ -47,6 +47,9 @@ _PATHS: tuple[tuple[Place, re.Pattern[str]], ...] = (
 _GENERATED = re.compile(
     r"@generated|do not edit|code generated|automatically generated", re.IGNORECASE
 )
+#: In lower case: a text without either, which are quick to find, cannot match. Without "it", since
+#: an i without its dot matches too.
+_SIGNS = ("generated", "do not ed")
 _HEAD_CHARS = 400
 
 
@@ -83,5 +86,8 @@ def place_of(path: str) -> Place:
 
 def generated_mark(text: str) -> tuple[int, int] | None:
     """Find what generators write at the top of their files."""
+    head = text[:_HEAD_CHARS].lower()
+    if not any(sign in head for sign in _SIGNS):
+        return None
     match = _GENERATED.search(text, 0, _HEAD_CHARS)
     return match.span() if match else None
