@@ -15,7 +15,13 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.settings import RoomSettings, setting
-from penstock.core.toml_document import parse_toml, read_text, refuse_unknown
+from penstock.core.toml_document import (
+    Positive,
+    parse_toml,
+    read_section,
+    read_text,
+    refuse_unknown,
+)
 from penstock.events.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
 from penstock.events.redaction.placeholders import Kind
 
@@ -44,7 +50,6 @@ class SourceRule(NamedTuple):
 
 #: The version of the file's format.
 VERSION = 1
-_KEYS = ("id", "kind", "type", "anchor", "pattern", "needles", "words", "checks", "joined", "mode")
 #: How far before a word of a rule its match may begin.
 WORD_REACH_CHARS = 24
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -142,80 +147,72 @@ def _read_own(file: Path, known: Mapping[str, Rule]) -> Iterable[Rule]:
         raise RedactionRulesInvalid(file=file, why=why) from error
 
 
+@dataclass(frozen=True)
+class _RuleText:
+    """A rule as it is written."""
+
+    id: str
+    kind: Kind = "secret"
+    type: str | None = None
+    anchor: str | None = None
+    pattern: str | None = None
+    needles: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    joined: bool = False
+    mode: Mode | None = None
+
+
+@dataclass(frozen=True)
+class _RulesText:
+    version: Positive
+    rule: tuple[_RuleText, ...] = ()
+
+
 def _parse(content: str, where: str, known: Mapping[str, Rule]) -> Iterable[Rule]:
-    document = parse_toml(content, where)
-    refuse_unknown(document, ("version", "rule"), where)
-    if document.get("version") != VERSION:
+    written = read_section(_RulesText, parse_toml(content, where), where)
+    if written.version != VERSION:
         raise InvalidInput(what=where, why=f"its first line is not: version = {VERSION}")
-    sections = document.get("rule", [])
-    if not isinstance(sections, list) or not all(isinstance(item, dict) for item in sections):
-        raise InvalidInput(what=where, why="a rule is written as [[rule]]")
-    for place, section in enumerate(sections, 1):
-        yield _rule(section, f"[[rule]] {place} of {where}", known)
+    for place, rule in enumerate(written.rule, 1):
+        yield _rule(rule, f"[[rule]] {place} of {where}", known)
 
 
-def _rule(section: Mapping[str, Any], where: str, known: Mapping[str, Rule]) -> Rule:
-    refuse_unknown(section, _KEYS, where)
-    id_, mode = section.get("id"), section.get("mode")
-    if not isinstance(id_, str) or not _NAME.fullmatch(id_):
-        raise InvalidInput(what=where, why="id has to be small letters, digits and underscores")
-    if mode is not None and mode not in MODES:
-        raise InvalidInput(what=where, why=f"mode is {mode!r}, not {' or '.join(MODES)}")
-    if id_ in known and not section.keys() - {"id", "mode"}:
-        return replace(known[id_], mode=mode)
-    type_, kind = section.get("type", id_), section.get("kind")
-    if not isinstance(type_, str) or not _NAME.fullmatch(type_):
-        raise InvalidInput(what=where, why="type has to be small letters, digits and underscores")
-    if kind not in get_args(Kind):
-        raise InvalidInput(what=where, why=f"kind is {kind!r}, not secret or personal")
-    pattern = _compiled(section.get("pattern"), "pattern", where)
-    anchor = _compiled(section.get("anchor", pattern.pattern), "anchor", where).pattern
+def _rule(written: _RuleText, where: str, known: Mapping[str, Rule]) -> Rule:
+    type_ = written.type or written.id
+    if not (_NAME.fullmatch(written.id) and _NAME.fullmatch(type_)):
+        why = "id and type have to be small letters, digits and underscores"
+        raise InvalidInput(what=where, why=why)
+    if written.id in known and written == _RuleText(written.id, mode=written.mode):
+        return replace(known[written.id], mode=written.mode)
+    pattern = _compiled(written.pattern or "", "pattern", where)
+    anchor = _compiled(written.anchor or pattern.pattern, "anchor", where).pattern
     if _LOOKS_AROUND.search(anchor):
         why = "anchor, or the pattern without one, looks around, back or for the border of a word"
         raise InvalidInput(what=where, why=why)
+    refuse_unknown(written.checks, CHECKS, f"checks of {where}")
+    words = tuple(map(str.lower, written.words))
     return Rule(
-        id=id_,
-        kind=cast(Kind, kind),
+        id=written.id,
+        kind=written.kind,
         type=type_,
         anchor=anchor.encode(),
         pattern=pattern,
-        checks=_checks(section.get("checks", []), where),
-        needles=_texts(section, "needles", where) or _texts(section, "words", where),
-        words=_texts(section, "words", where),
-        joined=section.get("joined", False) is True,
-        mode=mode,
+        checks=tuple(CHECKS[name] for name in written.checks),
+        needles=written.needles or words,
+        words=words,
+        joined=written.joined,
+        mode=written.mode,
     )
 
 
-def _compiled(value: object, key: str, where: str) -> re.Pattern[str]:
-    if not isinstance(value, str) or not value:
-        raise InvalidInput(what=where, why=f"{key} has to be a regular expression")
+def _compiled(text: str, key: str, where: str) -> re.Pattern[str]:
     try:
-        compiled = re.compile(value, re.DOTALL)
+        compiled = re.compile(text, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidInput(what=where, why=f"{key} is no regular expression: {error}") from error
     if compiled.search("") is not None:
         raise InvalidInput(what=where, why=f"{key} matches the empty text")
     return compiled
-
-
-def _texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    texts = section.get(key, [])
-    if not isinstance(texts, list) or not all(
-        isinstance(text, str) and text and (key != "words" or text == text.lower())
-        for text in texts
-    ):
-        raise InvalidInput(
-            what=where, why=f"{key} has to be a list of texts, words in small letters"
-        )
-    return tuple(texts)
-
-
-def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput(what=where, why="checks has to be a list of texts")
-    refuse_unknown(names, CHECKS, f"checks of {where}")
-    return tuple(CHECKS[name] for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
