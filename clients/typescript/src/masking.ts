@@ -201,9 +201,10 @@ const NO_SECRET_BEFORE =
 const EXPRESSION =
   /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+\d{0,2}|[A-Z]+\d{0,3}(?:_[A-Z0-9]+)+)$/;
 const PASSWORD_NAME = /^(?:[a-z]*pass(?:wor[dt]|wd|phrase|code)?|pwd|psk|kennwort)?s?\d?$/i;
-const COLUMN_OF_PASSWORDS = /^[ `*]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\r]*$/i;
+const COLUMN_OF_PASSWORDS = /^[ `*"]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*"\r]*$/i;
+const INSERT_CHARS_MAX = 2_000;
 const PART_OF_PROGRAM =
-  /:\/\/|^[([{]|[\w)\]][([{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|^(?:\/|\.\/|~\/|\$|--)/;
+  /:\/\/|^[([{]|[\w)\]][([{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$/;
 const KINDS = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
 const LINE_CHARS_MAX = 160;
 const SECTION_CHARS_MAX = 1000;
@@ -268,6 +269,13 @@ function isSaid({ text, start, value }: Candidate): boolean {
 
 function isInColumn({ text, start, value }: Candidate): boolean {
   const at = text.indexOf(value, start);
+  if (text[at - 1] === "'") {
+    const parts = text.slice(Math.max(0, at - INSERT_CHARS_MAX), at).split(/\bvalues\b/i);
+    const [names = "", row = ""] = parts.slice(-2);
+    const of = names.slice(names.lastIndexOf("(") + 1, names.lastIndexOf(")")).split(",");
+    const place = row.slice(row.lastIndexOf("(") + 1).split(",").length - 1;
+    return COLUMN_OF_PASSWORDS.test(of[place] ?? "");
+  }
   const first = text.indexOf("|", Math.max(text.lastIndexOf("\n\n", at), 0));
   const head = text.slice(text.lastIndexOf("\n", first) + 1, text.indexOf("\n", first));
   const column = text.slice(text.lastIndexOf("\n", at) + 1, at).split("|").length - 1;
@@ -276,7 +284,8 @@ function isInColumn({ text, start, value }: Candidate): boolean {
 
 function isStrong(candidate: Candidate): boolean {
   const { value } = candidate;
-  if (PART_OF_PROGRAM.test(value)) return false;
+  if (/^(?:\/|\.\/|~\/|\$|--)/.test(value)) return false;
+  if (PART_OF_PROGRAM.test(value) && !(/^[\p{L}\p{N}]+$/u.test(value) && isJumble(value))) return false;
   const kinds = KINDS.filter((kind) => kind.test(value)).length;
   const short = kinds >= 3 && /\p{Nd}/u.test(value) && /\p{L}/u.test(value);
   return (short && new Set(value).size >= 6) || isToken(candidate);
@@ -293,7 +302,7 @@ function isAssigned({ text, start, value, name, isBare }: Candidate): boolean {
 }
 
 function isLiteral(text: string, begin: number, start: number, value: string): boolean {
-  if (NAME_OF_PROGRAM.test(value)) return false;
+  if (NAME_OF_PROGRAM.test(value) && !isJumble(value)) return false;
   const lineStart = begin > 0 ? text.lastIndexOf("\n", begin - 1) + 1 : 0;
   const before = text.slice(Math.max(lineStart, begin - LINE_CHARS_MAX), start);
   const behind = text.slice(start + value.length, start + value.length + LINE_CHARS_MAX);
@@ -329,6 +338,16 @@ function looksRandom(value: string): boolean {
   const longest = pieces.reduce((best, piece) => (piece.length > best.length ? piece : best), "");
   if (longest.length >= 10) return isJumbled(longest);
   return pieces.filter(isJumbled).length >= Math.max(2, pieces.length - 1);
+}
+
+/** Kinds of letters change sooner than in a name. */
+function isJumble(word: string): boolean {
+  const pieces = word.split(/[-_./:+=~]+/);
+  const longest = pieces.reduce((best, piece) => (piece.length > best.length ? piece : best), "");
+  if (longest.length < 8 || /^(?:[0-9a-f]+|[0-9A-F]+)$/.test(longest)) return false;
+  const words = longest.match(/[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[A-Z]/g)?.length ?? 0;
+  const mixed = words > 4 || KINDS.slice(0, 3).every((kind) => kind.test(longest));
+  return longest.length < words * (mixed ? 3.4 : 2.6);
 }
 
 function isJumbled(piece: string): boolean {

@@ -51,7 +51,7 @@ def test_what_the_service_masks_it_masks_and_no_more(tmp_path: Path) -> None:
         other += _without_digests(own) != _without_digests(expected)
         wrong += not secret and own != text
     # It does not look over line breaks, and what it finds in an encoding it writes decoded.
-    assert (kept <= 3, other <= 40, wrong) == (True, True, 0)
+    assert (kept <= 3, other <= 50, wrong) == (True, True, 0)
 
 
 def _without_digests(text: str) -> str:

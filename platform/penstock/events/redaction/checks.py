@@ -99,6 +99,24 @@ def _case_changes(piece: str) -> int:
     )
 
 
+_HEXADECIMAL = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_WORD_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[A-Z]")
+_JUMBLE_CHARS_MIN = 8
+#: Characters of the words that a name is made of, on average; random letters change sooner. With
+#: capital letters, small ones and digits it is less likely a name.
+_NAME_WORD_CHARS_MIN, _MIXED_WORD_CHARS_MIN = 2.6, 3.4
+
+
+def is_jumble(word: str) -> bool:
+    """Whether kinds of letters change sooner than in a name."""
+    longest = max(_BETWEEN_WORDS.split(word), key=len)
+    if len(longest) < _JUMBLE_CHARS_MIN or _HEXADECIMAL.fullmatch(longest):
+        return False
+    words = len(_WORD_OF_NAME.findall(longest))
+    mixed = words > 4 or all(any(map(kind, longest)) for kind in _KINDS[:3])
+    return len(longest) < words * (_MIXED_WORD_CHARS_MIN if mixed else _NAME_WORD_CHARS_MIN)
+
+
 def is_token(candidate: Candidate) -> bool:
     value = candidate.value
     if len(value) < _TOKEN_CHARS_MIN or _DIGEST_NAME.match(value):
@@ -113,7 +131,9 @@ def is_token(candidate: Candidate) -> bool:
 def is_strong(candidate: Candidate) -> bool:
     """Whether it looks like a token or a password wherever it stands."""
     value = candidate.value
-    if value.startswith(("/", "./", "~/", "$", "--")) or _PART_OF_PROGRAM.search(value):
+    if value.startswith(("/", "./", "~/", "$", "--")):
+        return False
+    if _PART_OF_PROGRAM.search(value) and not (value.isalnum() and is_jumble(value)):
         return False
     kinds = sum(any(map(kind, value)) for kind in _KINDS)
     short = kinds >= 3 and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
@@ -158,15 +178,23 @@ def is_said(candidate: Candidate) -> bool:
     return "-" in value and candidate.text[candidate.start + len(value) :][:1] in ("", "\n")
 
 
-_COLUMN_OF_PASSWORDS = re.compile(r"(?i)[ `*]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\r]*")
+_COLUMN_OF_PASSWORDS = re.compile(r"(?i)[ `*\"]*(?:passwor[dt]|passwd|kennwort|pwd)[ `*\"\r]*")
+
+_VALUES = re.compile(r"(?i)\bvalues\b")
+_INSERT_CHARS_MAX = 2_000
 
 
 def is_in_column(candidate: Candidate) -> bool:
-    """Whether it stands in a table, in a column of passwords."""
+    """Whether it stands in a table, or in a row of SQL, in a column of passwords."""
     text, start = candidate.text, candidate.start
-    first = text.find("|", max(text.rfind("\n\n", 0, start), 0))
-    head = text[text.rfind("\n", 0, first) + 1 : text.find("\n", first)].split("|")
-    column = text.count("|", text.rfind("\n", 0, start) + 1, start)
+    if text[start - 1] == "'":
+        names, row = ("", *_VALUES.split(text[max(0, start - _INSERT_CHARS_MAX) : start]))[-2:]
+        head = names[names.rfind("(") + 1 : names.rfind(")")].split(",")
+        column = row[row.rfind("(") + 1 :].count(",")
+    else:
+        first = text.find("|", max(text.rfind("\n\n", 0, start), 0))
+        head = text[text.rfind("\n", 0, first) + 1 : text.find("\n", first)].split("|")
+        column = text.count("|", text.rfind("\n", 0, start) + 1, start)
     return column < len(head) and _COLUMN_OF_PASSWORDS.fullmatch(head[column]) is not None
 
 
@@ -219,7 +247,7 @@ _SECTION = re.compile(r"(?m)^\[[\w.: -]{1,60}\]\r?$")
 def _is_literal(candidate: Candidate) -> bool:
     """Whether a value without quotes is one by its place."""
     text, start = candidate.text, candidate.start
-    if _NAME_OF_PROGRAM.fullmatch(candidate.value):
+    if _NAME_OF_PROGRAM.fullmatch(candidate.value) and not is_jumble(candidate.value):
         return False
     begin = candidate.match.start()
     line_start = max(text.rfind("\n", 0, begin) + 1, begin - _LINE_CHARS_MAX)

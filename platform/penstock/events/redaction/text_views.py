@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
+from penstock.events.redaction.checks import is_jumble
+
 
 class View(NamedTuple):
     text: str
@@ -99,13 +101,6 @@ _GOES_ON = re.compile(
     r"|[\"'`][^+.&]*(?:\\+n|\n)[ \t]*[+.&][ \t]*[\"'`]$|\\\r?\n.*$",
     re.DOTALL,
 )
-_BETWEEN_WORDS = re.compile(r"[-_./:+=~]+")
-_HEXADECIMAL = re.compile(r"[0-9a-f]+|[0-9A-F]+")
-_WORD_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[A-Z]")
-_RANDOM_CHARS_MIN = 8
-#: Characters of the words that a name is made of, on average; random letters change sooner. With
-#: capital letters, small ones and digits it is less likely a name.
-_NAME_WORD_CHARS_MIN, _MIXED_WORD_CHARS_MIN = 2.6, 3.4
 
 
 def goes_on(text: str, joined_view: View, begin: int, end: int) -> bool:
@@ -116,16 +111,7 @@ def goes_on(text: str, joined_view: View, begin: int, end: int) -> bool:
     if _GOES_ON.match(text, gap_start, joined_view.originals[piece]):
         return True
     word = _WORD.match(joined_view.text, begin, end)
-    return word is not None and _looks_random(word[0])
-
-
-def _looks_random(word: str) -> bool:
-    longest = max(_BETWEEN_WORDS.split(word), key=len)
-    if len(longest) < _RANDOM_CHARS_MIN or _HEXADECIMAL.fullmatch(longest):
-        return False
-    words = len(_WORD_OF_NAME.findall(longest))
-    mixed = all(any(map(test, longest)) for test in (str.isupper, str.islower, str.isdigit))
-    return len(longest) < words * (_MIXED_WORD_CHARS_MIN if mixed else _NAME_WORD_CHARS_MIN)
+    return word is not None and is_jumble(word[0])
 
 
 def without_breaks(base64: str) -> View:
