@@ -11,7 +11,6 @@ from penstock.backends.execution.calls import InlineExecutor
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
-from penstock.lake.segments import make_filter
 from penstock.lake.tables import segment
 from penstock.lake.upkeep.verification import verify_deep
 from tests.support.lakes import HandLake, hand_lake, make_event
@@ -87,19 +86,6 @@ def test_rows_out_of_order_are_found(tmp_path: Path, kind: str) -> None:
             order = order[4:8] + order[:4] + order[8:]
         name = rewrite(lake, tmp_path, rows_of_first(lake, tmp_path).take(order))
         assert findings_of(lake) == [(name, "its rows are not in the order of a segment")]
-
-
-def test_a_session_that_the_filter_does_not_name_is_found(tmp_path: Path) -> None:
-    with hand_lake(tmp_path, **FEW) as lake:
-        fill(lake)
-        first = current(lake.lake.database).segments[0]
-        with lake.lake.database.write() as connection:
-            mine = sa.update(segment).where(segment.c.id == first.id)
-            connection.execute(mine.values(session_filter=make_filter(["none"])))
-        found = findings_of(lake)
-        assert {name for name, _ in found} == {first.name}
-        assert len(found) == 8
-        assert found[0][1] == "its filter does not name session s0 of default"
 
 
 def test_rows_that_no_bucket_has_are_missed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from penstock.backends.audit.chain import audit_entry, record
 from penstock.backends.audit.entry import Deed
 from penstock.lake.catalog import current
-from penstock.lake.segments import sessions_name
+from penstock.lake.segments import make_filter, sessions_name
 from penstock.lake.tables import ledger, segment
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect
@@ -80,10 +80,12 @@ def test_a_file_that_nobody_made_is_an_orphan_and_is_left_alone(tmp_path: Path, 
     "tampering",
     [
         sa.update(segment).values(rows=segment.c.rows + 1),
+        sa.update(segment).values(ts_min=segment.c.ts_min + 256),
+        sa.update(segment).values(session_filter=make_filter(["none"])),
         sa.update(ledger).values(stored=ledger.c.stored + 1),
         sa.delete(segment),
     ],
-    ids=["rows", "ledger", "deleted"],
+    ids=["rows", "times", "sessions", "ledger", "deleted"],
 )
 def test_a_row_that_was_tampered_with_is_found(tmp_path: Path, tampering: sa.Executable) -> None:
     with hand_lake(tmp_path) as lake:

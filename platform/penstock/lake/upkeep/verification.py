@@ -32,9 +32,9 @@ from penstock.lake.buckets import (
 from penstock.lake.catalog import file_tables, pinned
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
-from penstock.lake.segments import may_hold, segment_name, session_prefixes, sessions_name
-from penstock.lake.tables import ledger, segment_intent
+from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY, TIMESTAMP
+from penstock.lake.segments import make_filter, segment_name, sessions_name
+from penstock.lake.tables import ledger, segment, segment_intent
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
 _FILES_PER_TASK = 8  # opening a lake is a small part of a task
@@ -139,7 +139,10 @@ def _check_each(
 ) -> list[VerificationFinding]:
     findings: list[VerificationFinding] = []
     for row in rows:
-        if problems := list(check_files(lake, row, unreadable_is_finding=True)):
+        problems = list(check_files(lake, row, unreadable_is_finding=True))
+        if not problems and table is segment:
+            problems += _misleading(lake, row)
+        if problems:
             query = sa.select(table.c.id).where(table.c.name == row.name)
             with lake.database.read() as connection:
                 if connection.execute(query).one_or_none() is not None:  # or it was collected
@@ -165,6 +168,25 @@ def check_files(
             problem = f"cannot be read: {one_line(error)}"
         if problem is not None:
             yield VerificationFinding(name, problem)
+
+
+def _misleading(lake: Lake, row: sa.Row[Any]) -> Iterator[VerificationFinding]:
+    """Find what the row of a whole segment says wrongly: queries leave segments out by it."""
+    try:
+        with lake.store.open(row.name) as source, pq.ParquetFile(source) as file:
+            place = file.schema_arrow.get_field_index("ts")
+            groups = map(file.metadata.row_group, range(file.num_row_groups))
+            times = [group.column(place).statistics for group in groups]
+        with lake.store.open(sessions_name(row.name)) as source:
+            sessions = pq.read_table(source, columns=["tenant", "session_id"])
+    except FileNotFoundError:
+        return  # it was collected meanwhile
+    span = (min(each.min for each in times), max(each.max for each in times))
+    if pa.array(span, TIMESTAMP).cast(pa.int64()).to_pylist() != [row.ts_min, row.ts_max]:
+        yield VerificationFinding(row.name, "its row names other times than its events have")
+    columns = (sessions[name].to_pylist() for name in ("tenant", "session_id"))
+    if make_filter(map(session_key, *columns)) != row.session_filter:
+        yield VerificationFinding(row.name, "its row names other sessions than it holds")
 
 
 def _problem_of(lake: Lake, name: str, size: int, sha256: str, rows: int | None) -> str | None:
@@ -226,7 +248,6 @@ def check_bucket(task: BucketTask) -> tuple[list[VerificationFinding], int]:
             if not in_order:
                 problem = "its rows are not in the order of a segment"
                 findings.append(VerificationFinding(name, problem))
-            findings += _missing_in_filter(lake, name, rows)
             parts.append(rows.append_column("segment", pa.repeat(name, rows.num_rows)))
     rows = pa.concat_tables(parts)
     findings += _repeated_events(rows)
@@ -267,19 +288,6 @@ def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:
     tenant, session = rows["tenant"], rows["session_id"]
     same = pc.and_(pc.equal(tenant, bound.tenant), pc.less(session, bound.session_id))
     return np.asarray(pc.or_(pc.less(tenant, bound.tenant), same))
-
-
-def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[VerificationFinding]:
-    """Find sessions that the filter does not name. Searches ask it first, so these are lost."""
-    session_filter = lake.session_filters.of([name])[name]
-    groups = rows.group_by(["tenant", "session_id"]).aggregate([])
-    columns = (groups[column].to_pylist() for column in ("tenant", "session_id"))
-    sessions = list(zip(*columns, strict=True))
-    prefixes = session_prefixes(session_key(tenant, id_) for tenant, id_ in sessions)
-    named = np.ones(len(sessions)) if session_filter is None else may_hold(session_filter, prefixes)
-    for (tenant, id_), is_named in zip(sessions, named, strict=True):
-        if not is_named:
-            yield VerificationFinding(name, f"its filter does not name session {id_} of {tenant}")
 
 
 def _repeated_events(rows: pa.Table) -> Iterator[VerificationFinding]:
