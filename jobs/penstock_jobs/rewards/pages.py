@@ -316,7 +316,7 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
 
 
 @PAGES.page(
-    "/labels", "Labels", "labels.html.jinja", reads_rows=True,
+    "/labels", "Labels", "labels.html.jinja", reads_rows=True, remembered=True,
     group="Training", place=1, shortcut="m",
 )  # fmt: skip
 def _queue(visitor: Visitor, request: NextLabelRequest) -> Content:

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -23,7 +24,7 @@ from penstock.doors.console.figures import as_time, duration, signed
 from penstock.doors.console.page import Content, PageList, Visitor, all_pages, page_sql
 from penstock.ingest.endpoints import READ_LEDGER, LedgerAnswer, LedgerRequest
 from penstock.lake.endpoints import seconds_until_stored
-from penstock.registry.channels.change import Change, ChannelState
+from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.endpoints import LIST_CHANNELS
 from penstock.registry.channels.history import channel_changes
 from penstock_jobs.loop.endpoints import SHOW_LOOPS, CycleAnswer, LoopsRequest
@@ -166,7 +167,7 @@ class OverviewRequest(Request):
 
 
 def _live(visitor: Visitor, asked: OverviewRequest, figures: Content) -> Content:
-    """What people and loops change, and the ledger: read from the database at each visit."""
+    """Read what people and loops change, and the ledger."""
     now_us, since_us = visitor.clock.now_us(), figures["since_us"]
     hour_us = _HOUR_S * SECOND_US
     ledger = _asked(visitor, READ_LEDGER, LedgerRequest(since=since_us // hour_us * hour_us))
@@ -174,6 +175,10 @@ def _live(visitor: Visitor, asked: OverviewRequest, figures: Content) -> Content
     channels = known.channels if known else []
     loops = _asked(visitor, SHOW_LOOPS, LoopsRequest(limit=20))
     cycles = loops.cycles if loops else []
+    place = visitor.lake.database, visitor.grant.tenant
+    newest = partial(channel_changes, *place, limit=20, latest=True)
+    changes = [change for each in channels for change in newest(each.channel)]
+    changes.sort(key=lambda change: change.at, reverse=True)
     ended = {row["outcome"]: row["sessions"] for row in figures["outcomes"]}
     now_s, since_s = now_us / SECOND_US, _waiting_since_s(ledger)
     facts = Facts(now_s, ledger, since_s, channels, cycles, ended, figures["sessions"])
@@ -184,7 +189,7 @@ def _live(visitor: Visitor, asked: OverviewRequest, figures: Content) -> Content
         "waiting_s": None if since_s is None else max(now_s - since_s, 0.0),
         "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
         "channels": channels,
-        "changes": _changes(visitor, channels),
+        "changes": [own for own in changes if own.action != "policy"][:_CHANGES_MAX],
         "sees_channels": known is not None,
         "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
     }
@@ -220,17 +225,6 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
         "without_outcome": sessions - sum(row["sessions"] for row in outcomes),
         "measures": measures,
     }
-
-
-def _changes(visitor: Visitor, channels: Sequence[ChannelState]) -> list[Change]:
-    place = visitor.lake.database, visitor.grant.tenant
-    told = [
-        change
-        for channel in channels
-        for change in channel_changes(*place, channel.channel, limit=4 * _CHANGES_MAX, latest=True)
-        if change.action != "policy"
-    ]
-    return sorted(told, key=lambda change: change.at, reverse=True)[:_CHANGES_MAX]
 
 
 def _worth(outcomes: Sequence[dict[str, Any]]) -> BoundedMean | None:

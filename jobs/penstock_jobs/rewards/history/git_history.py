@@ -113,10 +113,8 @@ def history_events(
             }
     if known is None:
         _find_carriers(chains, history, texts)
-    shown = [
-        _ShownChain(chain, lines, bucket.as_of_us, history.known_until_us, horizons_s)
-        for chain in chains
-    ]
+    moments = bucket.as_of_us, history.known_until_us, horizons_s, known is not None
+    shown = [_ShownChain(chain, lines, *moments) for chain in chains]
     for _ in range(_MOVES_MAX):
         if not _find_moves(shown, texts):
             break
@@ -218,6 +216,8 @@ class _ShownChain:
     as_of_us: int
     known_until_us: int | None
     horizons_s: Sequence[int]
+    #: Whether nobody asks for commits after the last horizon.
+    ends: bool = False
     unanswered: int = 0
     moves: Mapping[str, Sequence[MovedText]] = field(default_factory=dict)
     events: list[ShownCommit] = field(default_factory=list)
@@ -276,11 +276,14 @@ class _ShownChain:
         first_us = self.chain.edits[0].ts_us
         moved = (file.file.path for files in self.moves.values() for file in files)
         paths = {*self.chain.matched.values(), *moved}
+        last_us = self.chain.edits[-1].ts_us + max(self.horizons_s, default=0) * SECOND_US
         jumped = False
         for start, following in zip(starts or [None], [*starts[1:], None], strict=True):
             arrived = False
             for step in self.lines.way(start.name if start is not None else None, paths):
                 if following is not None and step.commit.ts_us > following.ts_us:
+                    break
+                if self.ends and step.commit.ts_us > last_us:
                     break
                 if arrived := step.commit is following:
                     break

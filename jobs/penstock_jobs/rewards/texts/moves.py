@@ -4,7 +4,7 @@ file."""
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
 
@@ -28,14 +28,6 @@ REMEMBERED = 32
 MOST_OF_FILE = 0.8
 #: Fewer equal lines in a row in two regions are chance, since code repeats.
 ROW_MIN = 3
-_TEXTS_REMEMBERED = 128
-
-
-@lru_cache(maxsize=_TEXTS_REMEMBERED)
-def _lines_of(text: str) -> tuple[list[str], frozenset[str]]:
-    """Return lines without white space, and the distinct ones of these."""
-    bare = [ink(line) for line in _raw_lines(text)]
-    return bare, frozenset(bare)
 
 
 def _raw_lines(text: str) -> list[str]:
@@ -62,11 +54,11 @@ class LooseLines:
 
     @cached_property
     def ink(self) -> list[str]:
-        return _lines_of(self.state.text[self.start : self.end])[0]
+        return list(map(ink, self.raw))
 
     @cached_property
     def distinct(self) -> frozenset[str]:
-        return _lines_of(self.state.text[self.start : self.end])[1]
+        return frozenset(self.ink)
 
     @cached_property
     def places(self) -> list[int]:
@@ -334,8 +326,8 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
     """Return rows of lines of earlier edits that the region held when it was first shown."""
     if not any(owner < since for owner in part.pieces):
         return []
-    old, (region, distinct) = LooseLines(part), _lines_of(shown)
-    if old.distinct.isdisjoint(distinct):
+    old, region = LooseLines(part), list(map(ink, _raw_lines(shown)))
+    if old.distinct.isdisjoint(region):
         return []
     owned = _lines_owned(old, part, since)
     inks = [old.ink[line] for line in owned]

@@ -42,7 +42,7 @@ _EDIT, _LOOK, _COMMIT = range(3)
 _PATHS = ("path", "renamed_from")
 #: Changes between texts, by hashes of these: chains of a repository meet the same commits.
 _CHANGES: dict[tuple[int, ...], TextChange] = {}
-_CHANGES_MAX = 8192
+_CHANGES_MAX = 1 << 15
 
 
 class _Mismatch(Exception):

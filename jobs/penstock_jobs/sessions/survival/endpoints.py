@@ -62,7 +62,7 @@ def read_counts(lake: Lake, tenant: str, since: str) -> Counts:
         _sql("tallies.sql"),
         views | {"edits", "model_calls"},
         below=frozenset({"rewards"}),
-        made=chosen | {"written": _sql("written.sql")},
+        made=chosen | {"placed": _sql("placed.sql"), "written": _sql("written.sql")},
         others=(_sql("thrown_away.sql"), _sql("reasons.sql")),
         tables={"willing": _willing(lake, tenant, lake.query(said, tenant=tenant).arrow())},
         variables=variables | {"first_s": str(FIRST_S), "week_s": str(WEEK_S)},

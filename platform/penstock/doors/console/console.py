@@ -5,11 +5,11 @@ New ones are added up in the background."""
 
 import asyncio
 import re
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
@@ -53,15 +53,12 @@ from penstock.lake.lake import Lake
 _WAIT_SECONDS = 0.2
 #: A page is fresh for this many times as long as it took to make.
 _TIMES_SHOWN = 30
+#: Nobody sees older ones: what they show may have been erased meanwhile.
+_OLD_SECONDS = 600
 _PAGES_MAX = 100
 _AWAITED = "awaited.html.jinja"
-
-
-class PageKey(NamedTuple):
-    path: str
-    tenant: str
-    role: str
-    request: bytes
+#: Tenant, role, path and request.
+PageKey = tuple[str, str, str, bytes]
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,6 @@ class RememberedPage:
     content: Content | PenstockError
     made_us: int
     took_s: float
-
-    def result(self) -> Content:
-        if isinstance(self.content, PenstockError):
-            raise self.content
-        return self.content
 
 
 class PageMemory:
@@ -86,6 +78,8 @@ class PageMemory:
         self._pages: OrderedDict[PageKey, RememberedPage] = OrderedDict()
         self._making: dict[PageKey, asyncio.Task[RememberedPage]] = {}
         self._changed_us: dict[str, int] = {}
+        #: A tenant adds up one page at a time: its other queries need slots too.
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def newest(
         self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
@@ -112,19 +106,20 @@ class PageMemory:
         age_s = (self._clock.now_us() - known.made_us) / SECOND_US
         if age_s < keep_s and not self._is_behind(key, known):
             return known, True
-        return None if isinstance(known.content, PenstockError) else known, False
+        is_gone = isinstance(known.content, PenstockError) or age_s > _OLD_SECONDS
+        return None if is_gone else known, False
 
     def _is_behind(self, key: PageKey, page: RememberedPage) -> bool:
-        return page.made_us <= self._changed_us.get(key.tenant, 0)
+        return page.made_us <= self._changed_us.get(key[0], 0)
 
     def note_change(self, tenant: str) -> None:
-        """Note that somebody changed something: pages that were begun before do not show it."""
         self._changed_us[tenant] = self._clock.now_us()
 
     async def _make(
         self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
     ) -> RememberedPage:
-        made = await slots.run(partial(self.make, work), tenant=key.tenant)
+        async with self._turns[key[0]]:
+            made = await slots.run(partial(self.make, work), tenant=key[0])
         self.keep(key, made)
         return made
 
@@ -145,8 +140,7 @@ class PageMemory:
 
 
 def key_of(page: ConsolePage[Any], visitor: Visitor, request: Request) -> PageKey:
-    grant = visitor.grant
-    return PageKey(page.path, grant.tenant, grant.role, msgspec.json.encode(request))
+    return visitor.grant.tenant, visitor.grant.role, page.path, msgspec.json.encode(request)
 
 
 log_line = structlog.get_logger()
@@ -231,11 +225,12 @@ class Console:
         work: Callable[[], Any] = partial(page.work, visitor, request)
         if page.remembered and self.memory.seconds_max:
             known, awaits = await self.memory.newest(key_of(page, visitor, request), slots, work)
-            frame, slots = replace(frame, awaits=awaits), self.bounds.calls
-            if known is None:
-                page, work = replace(page, template=_AWAITED, live=None), dict
-            else:
-                frame, work = replace(frame, made_us=known.made_us), known.result
+            slots, content = self.bounds.calls, known.content if known else {}
+            if isinstance(content, PenstockError):
+                raise content
+            page = page if known else replace(page, template=_AWAITED, live=None)
+            frame = replace(frame, made_us=known.made_us if known else None, awaits=awaits)
+            work = partial(dict, content)
         return await slots.run(partial(_answer_of, page, frame, work, request), tenant=tenant)
 
     async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
