@@ -68,11 +68,12 @@ MEASUREMENT = Measurement(
     title="Ingest",
     about="""
 Generated sessions in zstd bodies of 100 events by eight clients that share the machine with the
-server, until all is in Parquet. The ceiling decodes, validates, sorts and writes the same events
-in process: what the gateway owes a producer (broken JSON and UTF-8, lone surrogates, numbers out
-of range, keys that stand twice, nesting, unknown types), without HTTP, syncs and the search for
-duplicates. Its program is frozen, and calls nothing of the product. A typed decode alone lets repeated keys, and broken text in unknown fields, pass. The
-goal of an acknowledgement counts where a sync of the disk alone takes 5 ms at most, both p99.
+server, until all is in Parquet. The ceiling decodes, validates, sorts and writes the same events in
+process: what the gateway owes a producer (broken JSON and UTF-8, lone surrogates, numbers out of
+range, keys that stand twice, nesting, unknown types), without HTTP, syncs and the search for
+duplicates. Its program is frozen, and calls nothing of the product. A typed decode alone lets
+repeated keys, and broken text in unknown fields, pass. The goal of an acknowledgement counts where
+a sync of the disk alone takes 5 ms at most, both p99.
 """,
     goals=(_SHARE, _BYTES, _PEAK, _FLAT, _ACKNOWLEDGED, _QUERYABLE),
     run=_measure,

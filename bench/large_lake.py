@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from penstock.lake.commits import (
 )
 from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
-from penstock.lake.segments import SegmentWriter, new_name
+from penstock.lake.segments import SegmentWriter, new_name, write_summaries
 
 _EVENTS_PER_SESSION = 50
 _SEGMENT_EVENTS = 500_000
@@ -84,13 +85,14 @@ def _rows(number: int, begins: datetime) -> pa.Table:
 def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
     name = new_name("default", 0, "made")
     announce_files(lake.database, [name], 0, claim.owner, claim.epoch)
-    writer = SegmentWriter(lake.store, name, "default", ROW_GROUPS, lake.summariser)
+    writer = SegmentWriter(lake.store, name, "default", ROW_GROUPS)
     with writer:
         writer.write(rows)
+    written = replace(writer.finished, **write_summaries(lake.store, name))
     key = LedgerKey("default", "made", 0)
     change = PartitionAdvance(
         to_offset=claim.next_offset,
-        segments=[CoveredSegment(writer.finished, claim.next_offset, claim.next_offset)],
+        segments=[CoveredSegment(written, claim.next_offset, claim.next_offset)],
         ahead={},
         counts={key: LedgerCounts(accepted=rows.num_rows, stored=rows.num_rows)},
         consents={},

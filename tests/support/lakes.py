@@ -23,9 +23,11 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.ingest.writer import Writer
-from penstock.lake.catalog import current
+from penstock.lake.catalog import Segment, current
 from penstock.lake.commits import agree_on_shape
 from penstock.lake.lake import Lake
+from penstock.lake.segments import sessions_name
+from penstock.lake.upkeep.merges import summarise_new
 from tests.support.manual_clock import ManualClock
 
 Event = dict[str, Any]
@@ -51,6 +53,15 @@ def make_event(session: str, number: int, kind: str = "user_message", **fields: 
 def body_of(events: Iterable[Event]) -> bytes:
     """NDJSON."""
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def files_of(segments: Iterable[Segment]) -> set[str]:
+    """The names of segments, and of the files of sessions that are beside them."""
+    live = list(segments)
+    return {
+        *(stored.name for stored in live),
+        *(sessions_name(stored.name) for stored in live if stored.summarised),
+    }
 
 
 @dataclass
@@ -92,6 +103,10 @@ class HandLake:
         """Send, and take all that the log holds into the lake with a writer that is new."""
         self.send(events, tenant)
         self.writer().drain()
+
+    def summarise(self) -> None:
+        """Put files of sessions beside new segments, as upkeep does."""
+        summarise_new(self.lake, self.metrics)
 
     def rows(self, sql: str, as_of: str | None = None, tenant: str = TENANT_DEFAULT) -> list[Event]:
         found: list[Event] = self.lake.query(sql, as_of=as_of, tenant=tenant).arrow().to_pylist()

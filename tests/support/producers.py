@@ -13,10 +13,9 @@ from penstock.backends.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
-from penstock.lake.segments import sessions_name
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
-from tests.support.lakes import Event, body_of, make_event
+from tests.support.lakes import Event, body_of, files_of, make_event
 
 #: A session and an event of it.
 Identity = tuple[str, str]
@@ -198,7 +197,6 @@ def is_whole(lake: Lake) -> None:
     assert read_ledger(lake).discrepancies == []
     for _ in range(2):
         collect(lake, grace_s=0)
-    segments = [one.name for one in current(lake.database).segments]
     files = {found.name for found in lake.store.list("events")}
-    assert files == {*segments, *map(sessions_name, segments)}
+    assert files == files_of(current(lake.database).segments)
     assert_sound(lake)

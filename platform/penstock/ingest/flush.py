@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 
-import duckdb
 import pyarrow as pa
 
 from penstock.core.settings import MIB
@@ -17,15 +16,12 @@ from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
-from penstock.lake.segments import Summariser
 
 #: Errors that the bytes of a line may cause; outages raise none of these.
 UNFIT = (
     ArithmeticError,
     RecursionError,
     ValueError,  # includes msgspec's errors
-    duckdb.DataError,
-    duckdb.ProgrammingError,
     pa.ArrowException,
 )
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
@@ -241,8 +237,8 @@ class FlushInput:
             setattr(counts, fate, getattr(counts, fate) + count)
 
 
-def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
-    """Reject unreadable lines; with `sifted_by` also lines that cannot be stored."""
+def decode_frames(frames: Iterable[Frame], *, sift: bool = False) -> FlushInput:
+    """Reject unreadable lines; with `sift` also lines that cannot be stored."""
     flush = FlushInput()
     for frame in frames:
         header, counts = frame.header, frame.header.counts
@@ -256,7 +252,7 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
             continue
         flush.signs.look_at(frame)
         before = len(flush.decoded.events)
-        fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
+        fit, unfit = _sift(frame) if sift else (frame, [])
         unfit += flush.decoded.add(fit)
         if unfit:
             flush.reject(frame, unfit, acknowledged=True)
@@ -279,7 +275,7 @@ def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLine]]:
+def _sift(frame: Frame) -> tuple[Frame, list[RejectedLine]]:
     """Split off lines that cannot be stored, since a flush is stored as a whole or not at all."""
     fit: list[bytes] = []
     unfit: list[RejectedLine] = []
@@ -288,8 +284,8 @@ def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLin
         try:
             decoded.add(Frame(frame.header, line))
             fresh = find_new(decoded, {session: SessionMemory() for session in decoded.sessions})
-            for rows in decoded.to_tables(fresh.new, fresh.consents, _ONE_ROW):
-                summariser.summarise(rows)
+            for _ in decoded.to_tables(fresh.new, fresh.consents, _ONE_ROW):
+                pass
         except UNFIT as error:
             unfit.append(RejectedLine(line=number, reason=f"cannot be stored: {error}", raw=line))
         else:

@@ -4,13 +4,12 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice, takewhile
 from operator import itemgetter
 
-import pyarrow as pa
 import structlog
 from sqlalchemy import Connection
 
@@ -301,8 +300,7 @@ class PartitionWriter:
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
-            sifted = decode_frames(frames, sifted_by=self._parts.lake.summariser)
-            self._store(claim, tenants, sifted)
+            self._store(claim, tenants, decode_frames(frames, sift=True))
 
     def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
         """Frames from memory, or read again. Raises LogExpired."""
@@ -383,7 +381,7 @@ class PartitionWriter:
         if segments:
             metrics.add("segments_written_total", len(segments))
             files = (segment.file for segment in segments)
-            metrics.add("segment_bytes_total", sum(f.bytes + f.sessions_bytes for f in files))
+            metrics.add("segment_bytes_total", sum(file.bytes for file in files))
             age_s = (parts.clock.now_us() - min(flush.decoded.received_us)) / 1_000_000
             metrics.observe("queryable_seconds", max(0.0, age_s))
 
@@ -424,26 +422,14 @@ class PartitionWriter:
         self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
     ) -> list[CoveredSegment]:
         """Write one segment per tenant with new events."""
-        parts, summariser = self._parts, self._parts.lake.summariser
+        parts = self._parts
         tenants = {decoded.tenants[at] for at in fresh.new}
         names = self._announce(claim, sorted(tenants))
-        tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS)
-        summaries: dict[str, pa.Table] = {}
-        if len(names) > 1:
-            # Summarizing many small files one by one would cost more than writing them.
-            tables = list(tables)
-            summaries = dict(tenant_pieces([summariser.summarise(pa.concat_tables(tables))]))
+        tables = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS)
         segments: list[CoveredSegment] = []
         for tenant, pieces in groupby(tenant_pieces(tables), key=itemgetter(0)):
             parts.crash_point("between files" if segments else "intent written")
-            with SegmentWriter(
-                parts.lake.store,
-                names[tenant],
-                tenant,
-                ROW_GROUPS,
-                summariser,
-                summaries.get(tenant),
-            ) as writer:
+            with SegmentWriter(parts.lake.store, names[tenant], tenant, ROW_GROUPS) as writer:
                 for _, rows in pieces:
                     writer.write(rows)
                     parts.crash_point("file half written")

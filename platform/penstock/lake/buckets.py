@@ -4,7 +4,7 @@ A bucket is a range of sessions in the order of a segment, so that a job reads t
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from penstock.lake.catalog import Pin, Segment
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
-from penstock.lake.segments import open_segment, sessions_name
+from penstock.lake.segments import TableMemory, open_segment, read_summaries
 from penstock.lake.session_filters import SessionFilters
 from penstock.lake.settings import LakeSettings
 
@@ -244,8 +244,8 @@ def _segment_sizes(
 
 
 def _read_sessions(lake: Lake, stored: Segment) -> pa.Table:
-    with open_events(lake, sessions_name(stored.name)) as file:
-        return file.read(["tenant", "session_id", "events"])
+    with present(stored.name):
+        return read_summaries(lake.store, stored.name, ["tenant", "session_id", "events"])
 
 
 def _session_at(rows: pa.Table, at: int) -> SessionId:
@@ -256,28 +256,11 @@ def _session_at(rows: pa.Table, at: int) -> SessionId:
 # Reading
 
 
-class RowGroupMemory:
-    """A cache of row groups that were read lately. Neighbouring buckets share some."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._groups: dict[Hashable, pa.Table] = {}
-
-    def read(self, key: Hashable, read: Callable[[], pa.Table]) -> pa.Table:
-        group = self._groups.pop(key, None)
-        if group is None:
-            group = read()
-        self._groups[key] = group
-        while sum(each.nbytes for each in self._groups.values()) > self._bytes_max:
-            del self._groups[next(iter(self._groups))]
-        return group
-
-
 def read_bucket(
     lake: Lake,
     bucket: Bucket,
     columns: Sequence[str] | None = None,
-    memory: RowGroupMemory | None = None,
+    memory: TableMemory | None = None,
 ) -> pa.Table:
     """Read the bucket's events into memory, sorted by tenant, session, time, seq and key. Merges
     meanwhile do not change the rows. Raises LakeDamaged."""
@@ -312,7 +295,7 @@ def read_bucket(
 
 
 def read_groups(
-    lake: Lake, bucket: Bucket, name: str, columns: list[str], memory: RowGroupMemory | None = None
+    lake: Lake, bucket: Bucket, name: str, columns: list[str], memory: TableMemory | None = None
 ) -> Iterator[pa.Table]:
     """Read the row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
     with open_events(lake, name) as file:
@@ -326,9 +309,15 @@ def read_groups(
 @contextmanager
 def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
     """Open a segment that has to be there. Raises LakeDamaged."""
+    with present(name), open_segment(lake.store, name) as file:
+        yield file
+
+
+@contextmanager
+def present(name: str) -> Iterator[None]:
+    """Raise LakeDamaged if this segment, which the block reads, is missing."""
     try:
-        with open_segment(lake.store, name) as file:
-            yield file
+        yield
     except FileNotFoundError as error:
         raise LakeDamaged(path=name, why="it is missing") from error
 
@@ -408,8 +397,7 @@ def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[st
 
 
 def _changes_of(store: ObjectStore, stored: Segment, after: int) -> pa.Table:
-    with open_segment(store, sessions_name(stored.name)) as file:
-        rows = file.read(CHANGES.names)
+    rows = read_summaries(store, stored.name, CHANGES.names)
     snaps = pc.fill_null(rows["changed_snap"], stored.changed_snap)
     moments = {name: rows[name].cast(pa.int64()) for name in ("last_ts", "end_ts")}
     for name, values in ({"changed_snap": snaps} | moments).items():

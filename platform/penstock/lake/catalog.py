@@ -44,6 +44,8 @@ class Segment:
     #: The newest commit that brought events of it; a merge brings none.
     changed_snap: int
     tenant: str
+    #: Whether upkeep has put a file of sessions beside it.
+    summarised: bool = True
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,9 @@ def current(database: Database) -> Pin:
 def _pin(connection: Connection, snap: int, moment: int | None, tenant: str | None) -> Pin:
     names = ("id", "name", "partition", "rows", "bytes")
     changed_snap = sa.func.coalesce(segment.c.changed_snap, segment.c.added_snap)
-    query = sa.select(*(segment.c[name] for name in names), changed_snap, segment.c.tenant)
+    summarised = (segment.c.sessions_bytes > 0).label("summarised")
+    facts = (changed_snap, segment.c.tenant, summarised)
+    query = sa.select(*(segment.c[name] for name in names), *facts)
     mine = visible_at(snap)
     if tenant is not None:
         mine &= segment.c.tenant == tenant

@@ -32,6 +32,7 @@ ROOM = Room(
     upkeep=parts(
         {
             "compaction": "penstock.lake.upkeep.merges:compact",
+            "summaries": "penstock.lake.upkeep.merges:summarise_new",
             "collection": "penstock.lake.upkeep.rounds:clean_up",
             "iceberg": "penstock.lake.iceberg.publication:publish_due",
         }

@@ -1,5 +1,5 @@
-"""Segments. A segment is one immutable Parquet file of events, and beside it one with a summary row
-for each session, so that listing sessions reads no events."""
+"""Segments. A segment is one immutable Parquet file of events. Beside it upkeep puts one with a
+summary row for each session, so that listing sessions reads no events."""
 
 import atexit
 import builtins
@@ -7,13 +7,12 @@ import hashlib
 import io
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.resources import files
-from itertools import starmap
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import duckdb
 import numpy as np
@@ -25,14 +24,14 @@ import pyarrow.parquet as pq
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.errors import PenstockError
 from penstock.core.files import tenant_folder
+from penstock.core.settings import MIB
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
 
 ZSTD_LEVEL = 3
-#: Rows in memory that are summarised together, or row groups whose bytes they may have.
-_SUMMARY_ROWS = 50_000
-_SUMMARY_GROUPS_OF_FLUSH, _SUMMARY_GROUPS_OF_MERGE = 2.0, 0.5
+#: Memory for summaries that readers made because upkeep had not yet.
+_MADE_BYTES_MAX = 16 * MIB
 #: Bytes of a row group of summaries. A query of sessions opens each.
 _PARTS_BYTES = 4 * 1024 * 1024
 _PAGE_BYTES = 1024 * 1024
@@ -213,6 +212,78 @@ def process_summariser() -> Summariser:
     return Summariser()
 
 
+class TableMemory:
+    """A cache of tables that were read lately. Not shared between threads."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._tables: dict[Hashable, pa.Table] = {}
+
+    def read(self, key: Hashable, read: Callable[[], pa.Table]) -> pa.Table:
+        table = self._tables.pop(key, None)
+        if table is None:
+            table = read()
+        self._tables[key] = table
+        while sum(each.nbytes for each in self._tables.values()) > self._bytes_max:
+            del self._tables[next(iter(self._tables))]
+        return table
+
+
+_made, _making = TableMemory(_MADE_BYTES_MAX), threading.Lock()
+
+
+def read_summaries(
+    store: ObjectStore, name: str, columns: list[str] = SESSION_PARTS.names
+) -> pa.Table:
+    """Read the summaries of a segment's sessions, or make them of its events as long as upkeep has
+    not. Raises what `open_segment` does."""
+    with suppress(FileNotFoundError), open_segment(store, sessions_name(name)) as file:
+        return file.read(columns)
+    with _making:
+        return _made.read(name, partial(_summarise, store, name)).select(columns)
+
+
+def _summarise(store: ObjectStore, name: str) -> pa.Table:
+    return pa.concat_tables(_parts_of(store, name))
+
+
+def _parts_of(store: ObjectStore, name: str) -> Iterator[pa.Table]:
+    """Summarise a segment, a row group at a time."""
+    with open_segment(store, name) as file:
+        for number in range(file.metadata.num_row_groups):
+            rows = file.read_row_group(number, use_threads=False)
+            yield process_summariser().summarise(rows.select(EVENT_ROWS.names).cast(EVENT_ROWS))
+
+
+#: The newest commit with an event of each session.
+ChangedSnaps = Mapping[tuple[str, str], int]
+
+
+def write_summaries(
+    store: ObjectStore, name: str, changed: ChangedSnaps | None = None
+) -> dict[str, Any]:
+    """Put its file of sessions beside a segment; a merged one is given `changed`. Returns what the
+    segment's row says of it."""
+    with store.create(sessions_name(name)) as content:
+        sink, waiting = DigestingFile(content), list[pa.Table]()
+        with _parquet_writer(sink, SESSION_PARTS, bloom_rows=None) as writer:
+            for parts in _parts_of(store, name):
+                waiting.append(parts if changed is None else _with_snaps(parts, changed))
+                if sum(each.nbytes for each in waiting) >= _PARTS_BYTES:
+                    writer.write_table(pa.concat_tables(waiting).combine_chunks())
+                    waiting.clear()
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting).combine_chunks())
+    return {"sessions_bytes": sink.size, "sessions_sha256": sink.digest.hexdigest()}
+
+
+def _with_snaps(parts: pa.Table, changed: ChangedSnaps) -> pa.Table:
+    columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
+    snaps = pa.array([changed[session] for session in zip(*columns, strict=True)], pa.int64())
+    at = parts.column_names.index("changed_snap")
+    return parts.set_column(at, parts.field("changed_snap"), snaps)
+
+
 # Writing
 
 
@@ -244,11 +315,12 @@ class SegmentFile:
     rows: int
     bytes: int
     sha256: str
-    sessions_bytes: int
-    sessions_sha256: str
     ts_min: int
     ts_max: int
     session_filter: "builtins.bytes"
+    #: Nothing as long as it has no file of sessions.
+    sessions_bytes: int = 0
+    sessions_sha256: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -260,35 +332,21 @@ class SegmentWriter:
     name: str
     tenant: str
     limits: RowGroupLimits
-    summariser: Summariser
-    #: The summaries of all rows, if they are made already.
-    summaries: pa.Table | None = None
-    #: For a merge: the newest commit with an event of each session.
-    changed: Mapping[tuple[str, str], int] | None = None
+    #: Whether it is merged, and so found by a Bloom filter of sessions.
+    merged: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
     _rows: int = 0
     _ts_min: int = 2**63 - 1
     _ts_max: int = -(2**63)
     _prefixes: list[SessionPrefixes] = field(default_factory=list)
-    _unsummarised: list[pa.Table] = field(default_factory=list)
-    _unsummarised_rows: int = 0
-    _unsummarised_bytes: int = 0
-    _parts_waiting: list[pa.Table] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            # Ends last, and makes the names of both durable.
-            self._events_sink = DigestingFile(stack.enter_context(self.store.create(self.name)))
-            sessions = self.store.create(sessions_name(self.name), durable=False)
-            self._sessions_sink = DigestingFile(stack.enter_context(sessions))
-            bloom_rows = None if self.changed is None else self.limits.rows_max
+            self._sink = DigestingFile(stack.enter_context(self.store.create(self.name)))
+            bloom_rows = self.limits.rows_max if self.merged else None
             self._events = stack.enter_context(
-                _parquet_writer(self._events_sink, EVENT_ROWS, bloom_rows=bloom_rows)
+                _parquet_writer(self._sink, EVENT_ROWS, bloom_rows=bloom_rows)
             )
-            self._parts = stack.enter_context(
-                _parquet_writer(self._sessions_sink, SESSION_PARTS, bloom_rows=None)
-            )
-            stack.push(self._summarise_the_rest)
             self._stack = stack.pop_all()
         return self
 
@@ -300,47 +358,14 @@ class SegmentWriter:
         tenant's."""
         if not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
             raise RuntimeError(f"rows of another tenant than {self.tenant} for {self.name}")
-        groups = _SUMMARY_GROUPS_OF_FLUSH if self.changed is None else _SUMMARY_GROUPS_OF_MERGE
-        sizes = payload_sizes(rows)
-        for start, end in cut(sizes, self.limits):
-            group = rows.slice(start, end - start)
-            self._events.write_table(group)
-            self._unsummarised.append(group)
-            self._unsummarised_rows += group.num_rows
-            self._unsummarised_bytes += sum(sizes[start:end])
-            if self.summaries is None and (
-                self._unsummarised_rows >= _SUMMARY_ROWS
-                or self._unsummarised_bytes >= groups * self.limits.bytes_max
-            ):
-                self._summarise()
+        for start, end in cut(payload_sizes(rows), self.limits):
+            self._events.write_table(rows.slice(start, end - start))
+        ids = pc.unique(rows["session_id"]).to_pylist()
+        self._prefixes.append(session_prefixes(session_key(self.tenant, id_) for id_ in ids))
         self._rows += rows.num_rows
         stamps = pc.min_max(rows["ts"].cast(pa.int64())).as_py()
         self._ts_min = min(self._ts_min, stamps["min"])
         self._ts_max = max(self._ts_max, stamps["max"])
-
-    def _summarise(self, *, last: bool = False) -> None:
-        if self._unsummarised:
-            parts = self.summaries
-            if parts is None:
-                parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
-            self._unsummarised.clear()
-            self._unsummarised_rows = self._unsummarised_bytes = 0
-            columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
-            sessions: list[tuple[str, str]] = list(zip(*columns, strict=True))
-            if self.changed is not None:
-                snaps = pa.array([self.changed[session] for session in sessions], pa.int64())
-                at = parts.column_names.index("changed_snap")
-                parts = parts.set_column(at, parts.field("changed_snap"), snaps)
-            self._parts_waiting.append(parts)
-            self._prefixes.append(session_prefixes(starmap(session_key, sessions)))
-        size = sum(waiting.nbytes for waiting in self._parts_waiting)
-        if self._parts_waiting and (last or size >= _PARTS_BYTES):
-            self._parts.write_table(pa.concat_tables(self._parts_waiting).combine_chunks())
-            self._parts_waiting.clear()
-
-    def _summarise_the_rest(self, kind: type[BaseException] | None, *_error: object) -> None:
-        if kind is None:
-            self._summarise(last=True)
 
     @cached_property
     def finished(self) -> SegmentFile:
@@ -349,10 +374,8 @@ class SegmentWriter:
             name=self.name,
             tenant=self.tenant,
             rows=self._rows,
-            bytes=self._events_sink.size,
-            sha256=self._events_sink.digest.hexdigest(),
-            sessions_bytes=self._sessions_sink.size,
-            sessions_sha256=self._sessions_sink.digest.hexdigest(),
+            bytes=self._sink.size,
+            sha256=self._sink.digest.hexdigest(),
             ts_min=self._ts_min,
             ts_max=self._ts_max,
             session_filter=np.unique(np.concatenate(prefixes)).astype("<u4").tobytes(),

@@ -13,18 +13,18 @@
 -- looks at a few rows a session and not at every event.
 with parsed as (
     select tenant, session_id, ts, received_at, type, checkpoint, "user", project, source, consent,
-           case when type = 'model_call' then json_extract_string(
-               payload, ['$.usage.prompt', '$.usage.completion', '$.model'])
+           case when type = 'model_call' then try(json_extract_string(
+               payload, ['$.usage.prompt', '$.usage.completion', '$.model']))
            end as usage,
-           case when type = 'tool_result' then json_extract_string(payload, '$.ok') end as ok,
-           case when type = 'feedback' then json_extract_string(
-               payload, ['$.kind', '$.value'])
+           case when type = 'tool_result' then try(json_extract_string(payload, '$.ok')) end as ok,
+           case when type = 'feedback' then try(json_extract_string(
+               payload, ['$.kind', '$.value']))
            end as said,
-           case when type = 'session_end' then json_extract_string(payload, '$.reason')
+           case when type = 'session_end' then try(json_extract_string(payload, '$.reason'))
            end as reason,
-           case when type = 'session_start' then json_extract_string(payload, [
+           case when type = 'session_start' then try(json_extract_string(payload, [
                '$.client', '$.client_version', '$.repo', '$.branch', '$.commit', '$.task_id',
-               '$.group_id', '$.arm', '$.parent_session', '$.link', '$.consent'])
+               '$.group_id', '$.arm', '$.parent_session', '$.link', '$.consent']))
            end as f
     from rows
 ),

@@ -234,7 +234,7 @@ def test_the_lake_is_verified_compacted_and_collected(filled: Run) -> None:
 
 
 def test_damage_makes_verify_exit_1_and_names_the_file(filled: Run, data: Path) -> None:
-    victim = next((data / "lake").rglob("*.sessions.parquet"))
+    victim = next((data / "lake").rglob("*.parquet"))
     victim.write_bytes(victim.read_bytes()[:-1] + b"?")
     outcome = filled("lake", "verify")
     assert outcome.status == 1

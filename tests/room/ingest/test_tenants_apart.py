@@ -92,6 +92,7 @@ def test_a_file_holds_one_tenant_and_lies_in_its_folder(tmp_path: Path) -> None:
         for tenant in names:
             lake.send(events_of("s", 1, 2), tenant)
         lake.store()
+        lake.summarise()
         segments = current(lake.lake.database).segments
         assert sorted(str(stored.tenant) for stored in segments) == sorted(names)
         for stored in segments:

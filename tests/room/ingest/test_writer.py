@@ -172,7 +172,7 @@ def upkeep_of(tmp_path: Path) -> Iterator[Callable[[Callable[[], dict[str, Upkee
 
 
 def test_all_jobs_are_found() -> None:
-    jobs = {"compaction", "collection", "rejected", "shards", "retention", "iceberg"}
+    jobs = {"compaction", "summaries", "collection", "rejected", "shards", "retention", "iceberg"}
     assert set(upkeep_jobs()) == jobs
 
 

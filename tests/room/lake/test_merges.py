@@ -129,7 +129,7 @@ def test_a_named_snapshot_keeps_what_was_merged(tmp_path: Path) -> None:
         merges.compact(lake.lake, Metrics())
         upkeep.clean_up(lake.lake, Metrics())
         assert lake.rows("select count(*) as n from events", "kept") == [{"n": 1}]
-        assert len(lake.files()) == 4
+        assert len(lake.files()) == 3
 
 
 def contents(lake: HandLake) -> list[dict[str, object]]:

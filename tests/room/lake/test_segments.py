@@ -37,6 +37,7 @@ def lake_with_one(
         ]
         if request.param == "flushed":
             lake.store(events)
+            lake.summarise()
         else:
             lake.store(events[:1500])
             lake.store(events[1500:])
@@ -113,6 +114,7 @@ def test_a_row_larger_than_a_group_is_a_group_of_its_own(
         lake.store(
             [make_event("s", n, payload={"text": "x" * size}) for n, size in enumerate(sizes)]
         )
+        lake.summarise()
         file, _ = files_of(lake)
         with file:
             rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
@@ -125,6 +127,7 @@ def test_production_like_events_take_no_more_room_than_plain_parquet(tmp_path: P
     lines = [line for one in lived for _, _, line in one.lines]
     with hand_lake(tmp_path / "lake") as lake:
         lake.store(b"\n".join(lines) + b"\n")
+        lake.summarise()
         [one] = current(lake.lake.database).segments
         table = pq.read_table(tmp_path / "lake" / "lake" / one.name)
         own = sum((tmp_path / "lake" / "lake" / name).stat().st_size for name in lake.files())

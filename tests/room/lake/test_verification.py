@@ -54,6 +54,7 @@ def test_a_damaged_file_is_found_among_whole_ones(
     with hand_lake(tmp_path) as lake:
         for number in range(3):
             lake.store([make_event("s", number)])
+        lake.summarise()
         assert verify(lake.lake).findings == []
         name = current(lake.lake.database).segments[1].name
         name = name if which == "events" else sessions_name(name)

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -22,12 +23,13 @@ from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.errors import CompactionConflict, FencedOff
-from penstock.lake.segments import SegmentFile, sessions_name
+from penstock.lake.segments import SegmentFile, sessions_name, write_summaries
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
+from penstock.lake.upkeep import merges
 from penstock.lake.upkeep.merges import SEGMENTS, merge, swap, write_merged
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
-from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, files_of, hand_lake, make_event
 from tests.support.producers import is_whole
 
 pytestmark = pytest.mark.usefixtures("each_database")
@@ -64,8 +66,7 @@ def holds(lake: HandLake, count: int) -> None:
 def has_no_litter(lake: HandLake) -> None:
     collect(lake.lake, grace_s=0)
     collect(lake.lake, grace_s=0)
-    segments = [one.name for one in current(lake.lake.database).segments]
-    assert lake.files() == {*segments, *map(sessions_name, segments)}
+    assert lake.files() == files_of(current(lake.lake.database).segments)
     assert intents(lake) == 0
 
 
@@ -102,7 +103,7 @@ def test_a_process_dies_and_the_next_goes_on(tmp_path: Path, point: str) -> None
     assert subprocess.run(command, check=False).returncode == 9
     with hand_lake(tmp_path) as lake:
         left = lake.files()
-        assert len(left) == (0 if point == "intent written" else 2)
+        assert len(left) == (0 if point == "intent written" else 1)
         assert verify(lake.lake).findings == []  # an intent says whose they are
         collect(lake.lake, grace_s=0)
         assert lake.files() == left  # the dead writer's claim stands until another takes over
@@ -452,6 +453,48 @@ def test_a_merge_that_collection_gave_up_changes_nothing(
         with pytest.raises((CompactionConflict, FileNotFoundError)):
             merge(lake.lake, current(lake.lake.database).segments)
         holds(lake, 2)
+        has_no_litter(lake)
+
+
+def test_new_segments_get_files_of_sessions_whatever_happens_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        for n in (0, 50):
+            lake.store(EVENTS[n : n + 50])
+        database, write = lake.lake.database, write_summaries
+        before = lake.rows("select * from sessions order by session_id")
+
+        def meanwhile(event: Callable[[], object]) -> None:
+            """Something happens once the file is there, and nobody knows of it."""
+            waiting = [event]
+
+            def write_and_more(*whose: Any) -> object:
+                facts = write(*whose)
+                if waiting:
+                    waiting.pop()()
+                return facts
+
+            with monkeypatch.context() as patched:
+                patched.setattr(merges, "write_summaries", write_and_more)
+                lake.summarise()
+
+        with pytest.raises(ZeroDivisionError):
+            meanwhile(lambda: 1 // 0)  # it is killed
+        assert lake.rows("select * from sessions order by session_id") == before
+        lake.summarise()
+        assert all(stored.summarised for stored in current(database).segments)
+        assert lake.rows("select * from sessions order by session_id") == before
+        holds(lake, 100)
+        has_no_litter(lake)
+        lake.store([make_event("new", 200)])
+
+        def merge_and_collect() -> None:
+            merge(lake.lake, current(database).segments)
+            collect_twice(lake)
+
+        meanwhile(merge_and_collect)
+        holds(lake, 101)
         has_no_litter(lake)
 
 

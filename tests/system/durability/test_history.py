@@ -28,11 +28,10 @@ from penstock.backends.database.engine import now_us
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import Pin, create_snapshot, current, drop_snapshot, pinned
 from penstock.lake.errors import HistoryRemoved, SnapshotUnknown
-from penstock.lake.segments import sessions_name
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
-from tests.support.lakes import make_event, open_by_hand
+from tests.support.lakes import files_of, make_event, open_by_hand
 
 Ids = frozenset[str]
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -60,8 +59,7 @@ class History(RuleBasedStateMachine):
             drop_snapshot(self.database, name)
         for _ in range(2):
             collect(self.lake.lake, grace_s=0)
-        live = [one.name for one in current(self.database).segments]
-        assert self.lake.files() == {*live, *map(sessions_name, live)}
+        assert self.lake.files() == files_of(current(self.database).segments)
         assert verify(self.lake.lake).findings == []
         assert read_ledger(self.lake.lake).discrepancies == []
         self.lake.lake.close()

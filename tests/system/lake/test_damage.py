@@ -61,6 +61,7 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
     with hand_lake(tmp_path) as lake:
         for half in range(2):
             lake.store([make_event(f"s{n % 7}", 50 * half + n) for n in range(50)])
+        lake.summarise()
         yield lake
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.backends.storage.object_store import FileStore
 from penstock.lake.commits import insert_segment, next_snap
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
-from penstock.lake.segments import SegmentWriter, Summariser, new_name
+from penstock.lake.segments import SegmentWriter, new_name
 from penstock.lake.upkeep.sorted_merge import in_row_groups, merge_sorted
 from tests.support.lakes import hand_lake
 
@@ -50,14 +50,9 @@ def table_of(rows: list[Row], segment: int) -> pa.Table:
     return table.set_column(5, EVENT_ROWS.field("event_id"), ids)
 
 
-@pytest.fixture(scope="module")
-def summariser() -> Summariser:
-    return Summariser()
-
-
-def write(store: FileStore, summariser: Summariser, table: pa.Table, limits: RowGroupLimits) -> str:
+def write(store: FileStore, table: pa.Table, limits: RowGroupLimits) -> str:
     name = new_name("a", 0, "test")
-    with SegmentWriter(store, name, "a", limits, summariser) as writer:
+    with SegmentWriter(store, name, "a", limits) as writer:
         writer.write(table)
     return name
 
@@ -65,15 +60,12 @@ def write(store: FileStore, summariser: Summariser, table: pa.Table, limits: Row
 @settings(max_examples=40)
 @given(st.lists(rows_of_a_segment, min_size=1, max_size=6), st.sampled_from([1, 3000, 1 << 20]))
 def test_a_merge_is_a_stable_sort_however_little_is_read_ahead(
-    tmp_path_factory: pytest.TempPathFactory,
-    summariser: Summariser,
-    segments: list[list[Row]],
-    bytes_ahead: int,
+    tmp_path_factory: pytest.TempPathFactory, segments: list[list[Row]], bytes_ahead: int
 ) -> None:
     directory = tmp_path_factory.mktemp("merge")
     store = FileStore(directory / "store")
     tables = [table_of(rows, number) for number, rows in enumerate(segments)]
-    names = [write(store, summariser, one, RowGroupLimits(7, 5000)) for one in tables]
+    names = [write(store, one, RowGroupLimits(7, 5000)) for one in tables]
     merged = pa.concat_tables(
         merge_sorted(store, names, bytes_ahead=bytes_ahead, directory=directory / "tmp")
     )
@@ -131,7 +123,7 @@ def test_the_memory_of_a_merge_is_bounded_by_settings(
                 for at in range(events)
             ]
             name = new_name("a", 0, "test")
-            with SegmentWriter(lake.store, name, "a", limits, lake.summariser) as writer:
+            with SegmentWriter(lake.store, name, "a", limits) as writer:
                 writer.write(table_of(drawn, number))
             with lake.database.write() as connection:
                 snap = next_snap(connection, "test")

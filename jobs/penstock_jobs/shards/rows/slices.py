@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.core.settings import MIB, Settings
-from penstock.lake.buckets import Bucket, RowGroupMemory, read_bucket
+from penstock.lake.buckets import Bucket, read_bucket
 from penstock.lake.lake import Lake
+from penstock.lake.segments import TableMemory
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows
 from penstock.shards.validation import ShardValidator
@@ -325,9 +326,9 @@ class _SliceCredits:
 
 
 @lru_cache(maxsize=1)
-def groups_of_build(_owner: str) -> RowGroupMemory:
+def groups_of_build(_owner: str) -> TableMemory:
     """Return the row groups that a worker keeps between slices."""
-    return RowGroupMemory(_GROUPS_BYTES_MAX)
+    return TableMemory(_GROUPS_BYTES_MAX)
 
 
 @cache

@@ -42,7 +42,7 @@ from penstock.lake.query.view_sources import (
     view_sql,
 )
 from penstock.lake.rows import EVENT_ROWS
-from penstock.lake.segments import SESSION_PARTS, sessions_name
+from penstock.lake.segments import SESSION_PARTS, read_summaries, sessions_name
 from penstock.lake.settings import LakeSettings
 
 if TYPE_CHECKING:  # a lake makes queries
@@ -290,11 +290,15 @@ class LakeQuery(QueryRows):
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
         fresh_rows, changes = _asked_about(query, fresh, pin.consents | fresh.consents)
         if _SESSIONS in views:
-            sources.bind_files("stored_sessions", list(map(sessions_name, names)), SESSION_PARTS)
+            beside = [sessions_name(stored.name) for stored in segments if stored.summarised]
+            sources.bind_files("stored_sessions", beside, SESSION_PARTS)
+            new = [stored.name for stored in segments if not stored.summarised]
+            parts = [read_summaries(self.lake.store, name) for name in new]
             if fresh_rows:
-                summaries = self.lake.summariser.summarise(fresh_rows)
-                connection.register("fresh_sessions", summaries)
-            relation = "session_parts" if fresh_rows else "stored_session_parts"
+                parts.append(self.lake.summariser.summarise(fresh_rows))
+            if parts:
+                connection.register("fresh_sessions", pa.concat_tables(parts))
+            relation = "session_parts" if parts else "stored_session_parts"
             connection.execute(relation_sql(relation))
             if self.in_pieces:
                 create_in_pieces(sources, self._pieces(limits.memory_bytes), limits.spill)

@@ -8,7 +8,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor, gcd, inf, log
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.database.engine import insert_new, now_us
 from penstock.backends.execution.executor import Executor, TaskFailed, WorkerLost
 from penstock.core.settings import Settings
 from penstock.lake.buckets import read_changed
@@ -25,9 +26,16 @@ from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.query.spill import SPILL_FOLDER
 from penstock.lake.rows import ROW_GROUPS
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.segments import (
+    SegmentFile,
+    SegmentWriter,
+    discard,
+    new_name,
+    sessions_name,
+    write_summaries,
+)
 from penstock.lake.settings import LakeSettings
-from penstock.lake.tables import segment
+from penstock.lake.tables import segment, segment_intent
 from penstock.lake.upkeep.sorted_merge import in_row_groups, merge_sorted
 from penstock.lake.upkeep.verification import check_files
 
@@ -238,16 +246,34 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     tenant, partition = segments[0].tenant, segments[0].partition
     name = new_name(tenant, partition, "merged")
     announce_files(lake.database, [name], partition, uuid.uuid4().hex)
-    with SegmentWriter(
-        lake.store, name, tenant, ROW_GROUPS, lake.summariser, changed=changed
-    ) as writer:
+    with SegmentWriter(lake.store, name, tenant, ROW_GROUPS, merged=True) as writer:
         for group in in_row_groups(rows, ROW_GROUPS):
             writer.write(group)
-    merged = writer.finished
+    merged = replace(writer.finished, **write_summaries(lake.store, name, changed))
     expected = sum(stored.rows for stored in segments)
     if merged.rows != expected:
         raise LakeDamaged(path=name, why=f"{merged.rows} rows were merged instead of {expected}")
     return merged
+
+
+def summarise_new(lake: Lake, _metrics: "Metrics") -> str | None:
+    """Put files of sessions beside the segments that came without one and were not merged."""
+    new = [stored for stored in current(lake.database).segments if not stored.summarised]
+    for stored in new:
+        beside = sessions_name(stored.name)
+        with lake.database.write() as connection:  # one that was left by a kill serves, too
+            row = {"name": beside, "partition": stored.partition, "owner": uuid.uuid4().hex}
+            insert_new(connection, segment_intent, {**row, "created_at": now_us()})
+        try:
+            facts = write_summaries(lake.store, stored.name)
+            with lake.database.write() as connection:
+                these = sa.update(segment).where(segment.c.name == stored.name)
+                is_there = connection.execute(these.values(**facts)).rowcount == 1
+                if not withdraw_intents(connection, [beside]) or not is_there:
+                    raise CompactionConflict
+        except (CompactionConflict, FileNotFoundError):  # it was rewritten meanwhile
+            lake.store.delete(beside)
+    return f"summarised {len(new)} segments" if new else None
 
 
 def replace_segments(

@@ -6,7 +6,7 @@ A file of the other events is announced and written, and replaces the old one in
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,9 @@ from penstock.lake.segments import (
     may_hold,
     open_segment,
     read_filter,
+    read_summaries,
     sessions_name,
+    write_summaries,
 )
 from penstock.lake.tables import segment, segment_intent
 from penstock.lake.upkeep.merges import replace_segments
@@ -132,8 +134,7 @@ def _chosen(lake: Lake, id_: int, name: str, choose: ChooseRows) -> RowMask | No
         if not connection.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
             return None
     with suppress(FileNotFoundError):
-        with open_segment(lake.store, sessions_name(name)) as file:
-            rows = file.read(["tenant", "session_id"])
+        rows = read_summaries(lake.store, name, ["tenant", "session_id"])
         columns = (column.to_pylist() for column in rows.columns)
         mask = choose(list({SessionId(*session) for session in zip(*columns, strict=True)}))
         if mask is not None:
@@ -181,13 +182,11 @@ def _write_without(
     first = next(rows, None)
     if first is None:
         return None
-    with SegmentWriter(
-        lake.store, name, stored.tenant, ROW_GROUPS, lake.summariser, changed=changed
-    ) as writer:
+    with SegmentWriter(lake.store, name, stored.tenant, ROW_GROUPS, merged=True) as writer:
         writer.write(first)
         for group in rows:
             writer.write(group)
-    return writer.finished
+    return replace(writer.finished, **write_summaries(lake.store, name, changed))
 
 
 def _rows_without(
