@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, islice, takewhile
-from operator import itemgetter
+from itertools import islice, takewhile
 
 import structlog
 from sqlalchemy import Connection
@@ -49,7 +48,7 @@ from penstock.ingest.rejection_rules import (
 )
 from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
-from penstock.lake.catalog import announce_files, read_next_offsets, withdraw_intents
+from penstock.lake.catalog import announce, read_next_offsets, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
@@ -58,7 +57,6 @@ from penstock.lake.query.fresh_events import frame_decoder
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.upkeep.sorted_merge import tenant_pieces
 from penstock.lake.upkeep.verification import VerificationFinding
 
 _READ_BYTES = 1024 * 1024
@@ -151,6 +149,8 @@ class PartitionWriter:
         self._covered: int | None = None
         #: Frames up to the position that are not committed yet.
         self._waiting = Waiting()
+        #: Announced names of the next segments, by tenant.
+        self._next_names: dict[str, str] = {}
         self._position = 0
         self._moved_s = 0.0
 
@@ -203,13 +203,14 @@ class PartitionWriter:
         self._try_again_s = -math.inf
         self._known.forget()
         self._known.uncover(self._partition)
-        self._waiting = Waiting()
+        self._waiting, self._next_names = Waiting(), {}
 
     def release(self) -> None:
         """Leave the partition to another writer, which reads uncommitted values again."""
         if self._claim is not None:
-            commits.release_claim(self._parts.lake.database, self._claim)
-            self._claim = None
+            unused = list(self._next_names.values())
+            commits.release_claim(self._parts.lake.database, self._claim, unused)
+            self._claim, self._next_names = None, {}
             self._known.uncover(self._partition)
 
     def report_lag(self) -> None:
@@ -339,11 +340,17 @@ class PartitionWriter:
         masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
         fresh = flush.find_new(memories)
 
+        segments = self._write_segments(claim, flush.decoded, fresh)
+        names: dict[str, str] = {}
+
         def confirm(connection: Connection) -> bool:
             masked.save(connection)
+            withdraw_intents(connection, list(self._next_names.values()))
+            # The next flush needs no commit before its files, if it is of these tenants again.
+            again = [segment.file.tenant for segment in segments]
+            names.update(self._announce(connection, claim, again))
             return erased.is_current(connection)
 
-        segments = self._write_segments(claim, flush.decoded, fresh)
         to_offset = self._covered_after(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
@@ -362,6 +369,7 @@ class PartitionWriter:
             for segment in segments:
                 discard(parts.lake.store, segment.file.name)
             raise
+        self._next_names = names
         parts.crash_point("committed")
         parts.fuses.add(sources)
         if masked.calls:
@@ -403,9 +411,9 @@ class PartitionWriter:
         stored = read_stored(self._parts.lake.database, of_tenant)
         plans = {tenant: plan_rejections(of, stored[tenant]) for tenant, of in of_tenant.items()}
         trips = self._parts.fuses.trips(sources)
-        names = self._announce(
-            claim, [tenant for tenant, plan in plans.items() if plan.stored], FOLDER, SUFFIX
-        )
+        named = [tenant for tenant, plan in plans.items() if plan.stored]
+        with self._parts.lake.database.write() as connection:
+            names = self._announce(connection, claim, named, FOLDER, SUFFIX)
         for tenant, name in names.items():
             write_rejected(self._parts.lake.store, name, plans[tenant])
 
@@ -423,14 +431,21 @@ class PartitionWriter:
     ) -> list[CoveredSegment]:
         """Write one segment per tenant with new events."""
         parts = self._parts
-        tenants = {decoded.tenants[at] for at in fresh.new}
-        names = self._announce(claim, sorted(tenants))
-        tables = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS)
+        positions: defaultdict[str, list[int]] = defaultdict(list)
+        for at in fresh.new:
+            positions[decoded.tenants[at]].append(at)
+        names = {
+            tenant: self._next_names.pop(tenant)
+            for tenant in positions.keys() & self._next_names.keys()
+        }
+        if unnamed := sorted(positions.keys() - names.keys()):
+            with parts.lake.database.write() as connection:
+                names |= self._announce(connection, claim, unnamed)
         segments: list[CoveredSegment] = []
-        for tenant, pieces in groupby(tenant_pieces(tables), key=itemgetter(0)):
+        for tenant in sorted(positions):
             parts.crash_point("between files" if segments else "intent written")
             with SegmentWriter(parts.lake.store, names[tenant], tenant, ROW_GROUPS) as writer:
-                for _, rows in pieces:
+                for rows in decoded.to_tables(positions[tenant], fresh.consents, ROW_GROUPS):
                     writer.write(rows)
                     parts.crash_point("file half written")
             from_offset = self._waiting.tenants[tenant].offset
@@ -438,13 +453,13 @@ class PartitionWriter:
         return segments
 
     def _announce(
-        self, claim: PartitionClaim, tenants: Sequence[str], *kind: str
+        self, connection: Connection, claim: PartitionClaim, tenants: Sequence[str], *kind: str
     ) -> dict[str, str]:
-        """Name the files that are about to be written, one per tenant."""
+        """Name files that will be written, one per tenant."""
         label = f"{self._position:016x}-{claim.epoch}"
         names = {tenant: new_name(tenant, self._partition, label, *kind) for tenant in tenants}
-        database, owner = self._parts.lake.database, self._parts.owner
-        announce_files(database, list(names.values()), self._partition, owner, claim.epoch)
+        owner = self._parts.owner
+        announce(connection, list(names.values()), self._partition, owner, claim.epoch)
         return names
 
     def _covered_after(self, tenants: Sequence[str]) -> int:

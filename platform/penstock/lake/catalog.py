@@ -299,12 +299,18 @@ _COLLECTOR = "collection"
 def announce_files(
     database: Database, names: Sequence[str], partition: int, owner: str, epoch: int | None = None
 ) -> None:
+    with database.write() as connection:
+        announce(connection, names, partition, owner, epoch)
+
+
+def announce(
+    connection: Connection, names: Sequence[str], partition: int, owner: str, epoch: int | None
+) -> None:
     """Record that files of these names are about to be written."""
     if names:
         intent = {"partition": partition, "epoch": epoch, "owner": owner}
         insert = sa.insert(segment_intent).values(created_at=now_us())
-        with database.write() as connection:
-            connection.execute(insert, [{"name": name, **intent} for name in names])
+        connection.execute(insert, [{"name": name, **intent} for name in names])
 
 
 def writer_is_gone() -> sa.ColumnElement[bool]:

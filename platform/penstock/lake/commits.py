@@ -217,8 +217,10 @@ def renew_claim(database: Database, claim: PartitionClaim, lease_s: float) -> No
         _move_offset(connection, claim, claim.next_offset, lease_s)
 
 
-def release_claim(database: Database, claim: PartitionClaim) -> None:
+def release_claim(database: Database, claim: PartitionClaim, unused: Sequence[str] = ()) -> None:
+    """Let others claim the partition. `unused` are announced names of files."""
     with database.write() as connection:
+        withdraw_intents(connection, unused)
         mine = sa.update(log_partition).where(*_held_by(claim))
         connection.execute(mine.values(owner=None, lease_until=0))
 

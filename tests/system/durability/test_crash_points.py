@@ -208,6 +208,7 @@ def test_an_ambiguous_commit_is_resolved_by_looking(tmp_path: Path, happened: st
         writer.start_over()
         lake.send(EVENTS)
         drain(writer)
+        writer.release()
         holds(lake, 100)
         has_no_litter(lake)
         database.close()
@@ -232,6 +233,7 @@ def test_a_writer_that_was_overtaken_commits_nothing(tmp_path: Path, point: str)
         zombie = lake.partition_writer("zombie", overtake)
         with pytest.raises(FencedOff):
             drain(zombie)
+        successor.release()
         holds(lake, 100)
         has_no_litter(lake)
 

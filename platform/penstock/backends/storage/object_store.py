@@ -34,9 +34,8 @@ class ObjectStore(Protocol):
     def check(self) -> None:
         """Check that the store can be used."""
 
-    def create(self, name: str, *, durable: bool = True) -> AbstractContextManager[BinaryIO]:
-        """Open a file to write. It appears, durably, when the block ends well. Without `durable`
-        its name is so once the next file of its folder is."""
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Open a file to write. It appears, durably, when the block ends well."""
 
     def open(self, name: str) -> pa.NativeFile:
         """Open a file to read. Raises FileNotFoundError."""
@@ -99,7 +98,7 @@ class FileStore:
         """Do nothing: directories are made when they are needed."""
 
     @contextmanager
-    def create(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
+    def create(self, name: str) -> Iterator[BinaryIO]:
         path = self._path(name)
         make_directory(path.parent)
         unfinished = path.with_name(path.name + _UNFINISHED)
@@ -113,8 +112,7 @@ class FileStore:
             with suppress(OSError):
                 unfinished.unlink(missing_ok=True)
             raise
-        if durable:
-            sync_directory(path.parent)
+        sync_directory(path.parent)
 
     def open(self, name: str) -> pa.NativeFile:
         return pa.OSFile(str(self._path(name)), "rb")

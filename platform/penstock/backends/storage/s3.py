@@ -98,7 +98,7 @@ class S3Store:
         self._refuse_missing_bucket()
 
     @contextmanager
-    def create(self, name: str, *, durable: bool = True) -> Iterator[BinaryIO]:
+    def create(self, name: str) -> Iterator[BinaryIO]:
         make_directory(self._spool)
         with TemporaryFile(dir=self._spool) as file:  # without a name: it never outlives a crash
             yield cast(BinaryIO, file)

@@ -56,19 +56,6 @@ def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterato
         yield waiting.combine_chunks()
 
 
-def tenant_pieces(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    for table in tables:
-        tenants = table["tenant"].combine_chunks()
-        start = 0
-        while start < len(table):
-            tenant = tenants[start].as_py()
-            end = bisect_right(
-                range(len(table)), tenant, lo=start, key=lambda at: tenants[at].as_py()
-            )
-            yield tenant, table.slice(start, end - start)
-            start = end
-
-
 class _Run:
     """A segment: the rows that were read, and the places of its other pieces in the file."""
 

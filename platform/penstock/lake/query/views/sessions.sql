@@ -1,4 +1,4 @@
--- sessions: one row a session, from the summaries that the writer keeps beside every segment.
+-- sessions: one row a session, from the summaries that upkeep puts beside every segment.
 -- Grain:    session_id.
 -- Order:    first_ts (when it began) or last_ts (when it was last heard of).
 -- Reads:    session_parts only, never events.
