@@ -20,10 +20,15 @@ from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
 from penstock.lake.catalog import Pin, Segment
-from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
-from penstock.lake.segments import TableMemory, open_segment, read_summaries
+from penstock.lake.segments import (
+    TableMemory,
+    find_summaries,
+    open_segment,
+    present,
+    read_summaries,
+)
 from penstock.lake.session_filters import SessionFilters
 from penstock.lake.settings import LakeSettings
 
@@ -244,8 +249,7 @@ def _segment_sizes(
 
 
 def _read_sessions(lake: Lake, stored: Segment) -> pa.Table:
-    with present(stored.name):
-        return read_summaries(lake.store, stored.name, ["tenant", "session_id", "events"])
+    return read_summaries(lake.store, stored.name, ["tenant", "session_id", "events"])
 
 
 def _session_at(rows: pa.Table, at: int) -> SessionId:
@@ -311,15 +315,6 @@ def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
     """Open a segment that has to be there. Raises LakeDamaged."""
     with present(name), open_segment(lake.store, name) as file:
         yield file
-
-
-@contextmanager
-def present(name: str) -> Iterator[None]:
-    """Raise LakeDamaged if this segment, which the block reads, is missing."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise LakeDamaged(path=name, why="it is missing") from error
 
 
 def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
@@ -397,7 +392,7 @@ def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[st
 
 
 def _changes_of(store: ObjectStore, stored: Segment, after: int) -> pa.Table:
-    rows = read_summaries(store, stored.name, CHANGES.names)
+    rows = find_summaries(store, stored.name, CHANGES.names)
     snaps = pc.fill_null(rows["changed_snap"], stored.changed_snap)
     moments = {name: rows[name].cast(pa.int64()) for name in ("last_ts", "end_ts")}
     for name, values in ({"changed_snap": snaps} | moments).items():

@@ -88,6 +88,15 @@ def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
         raise LakeDamaged(path=name, why=str(error).strip()) from error
 
 
+@contextmanager
+def present(name: str) -> Iterator[None]:
+    """Raise LakeDamaged if the block finds a segment missing."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise LakeDamaged(path=name, why="it is missing") from error
+
+
 # Session filters: the sorted upper halves of the sessions' hashes, four bytes per session. A filter
 # of 10,000 sessions takes about one in 400,000 others for its own.
 
@@ -235,6 +244,12 @@ _made, _making = TableMemory(_MADE_BYTES_MAX), threading.Lock()
 def read_summaries(
     store: ObjectStore, name: str, columns: list[str] = SESSION_PARTS.names
 ) -> pa.Table:
+    """Read the summaries of a segment that has to be there. Raises LakeDamaged."""
+    with present(name):
+        return find_summaries(store, name, columns)
+
+
+def find_summaries(store: ObjectStore, name: str, columns: list[str]) -> pa.Table:
     """Read the summaries of a segment's sessions, or make them of its events as long as upkeep has
     not. Raises what `open_segment` does."""
     with suppress(FileNotFoundError), open_segment(store, sessions_name(name)) as file:

@@ -21,7 +21,7 @@ from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
 from penstock_jobs.simulator.demo.server import running_server
 from tests.support.execution import merging
-from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, files_of, hand_lake, make_event
 from tests.support.waiting import eventually
 
 EVENTS = 6 * 20
@@ -90,7 +90,7 @@ def is_whole(lake: HandLake) -> None:
     for _ in range(2):
         collect(lake.lake, grace_s=0)
     assert intents(lake) == []
-    assert len(lake.files()) == 2 * len(current(lake.lake.database).segments)
+    assert lake.files() == files_of(current(lake.lake.database).segments)
     with Lake(lake.lake.settings) as found:  # the log here may be a server's
         assert verify(found).findings == []
 

@@ -27,7 +27,7 @@ from penstock.access.tables import erasure_session
 from penstock.backends.database.engine import insert_of, portions
 from penstock.core.lake_keys import SecretSeal
 from penstock.events.event import session_key
-from penstock.lake.buckets import SessionId, present
+from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.segments import (
@@ -124,8 +124,7 @@ def _find_refused(order: ErasureOrder) -> None:
 
 
 def _summaries(lake: Lake, name: str) -> pa.Table:
-    with present(name):
-        rows = read_summaries(lake.store, name, ["session_id", "events", "last_ts"])
+    rows = read_summaries(lake.store, name, ["session_id", "events", "last_ts"])
     return rows.set_column(2, "last_ts", rows["last_ts"].cast(pa.int64()))
 
 

@@ -15,14 +15,7 @@ import pyarrow.parquet as pq
 from penstock.access.privacy.orders import ErasureScope
 from penstock.access.privacy.tombstones import SESSION
 from penstock.events.event import session_key
-from penstock.lake.buckets import (
-    SessionId,
-    group_ranges,
-    ids_by_tenant,
-    of_sessions,
-    open_events,
-    present,
-)
+from penstock.lake.buckets import SessionId, group_ranges, ids_by_tenant, of_sessions, open_events
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.segments import may_hold, read_summaries, session_prefixes
@@ -46,8 +39,7 @@ def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]
 
 
 def _all_of(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
-    with present(name):
-        rows = read_summaries(lake.store, name, ["tenant", "session_id", "first_ts"])
+    rows = read_summaries(lake.store, name, ["tenant", "session_id", "first_ts"])
     mine = pc.equal(rows["tenant"], scope.tenant)
     mine = pc.and_(mine, pc.less_equal(rows["first_ts"].cast(pa.int64()), scope.until_us))
     ids: list[str] = pc.unique(rows["session_id"].filter(mine)).to_pylist()
@@ -104,9 +96,8 @@ def _children(lake: Lake, tenant: str, parents: Sequence[str]) -> set[SessionId]
     asked = pa.array(parents, pa.string())
     with pinned(lake.database, None, _lease_s(lake), renewed=True, tenant=tenant) as pin:
         for stored in pin.segments:
-            with present(stored.name):
-                columns = ["tenant", "session_id", "parent_session"]
-                rows = read_summaries(lake.store, stored.name, columns)
+            columns = ["tenant", "session_id", "parent_session"]
+            rows = read_summaries(lake.store, stored.name, columns)
             mine = pc.and_(
                 pc.equal(rows["tenant"], tenant), pc.is_in(rows["parent_session"], asked)
             )

@@ -36,10 +36,10 @@ from penstock.lake.segments import (
     SegmentWriter,
     SessionPrefixes,
     discard,
+    find_summaries,
     may_hold,
     open_segment,
     read_filter,
-    read_summaries,
     sessions_name,
     write_summaries,
 )
@@ -134,7 +134,7 @@ def _chosen(lake: Lake, id_: int, name: str, choose: ChooseRows) -> RowMask | No
         if not connection.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
             return None
     with suppress(FileNotFoundError):
-        rows = read_summaries(lake.store, name, ["tenant", "session_id"])
+        rows = find_summaries(lake.store, name, ["tenant", "session_id"])
         columns = (column.to_pylist() for column in rows.columns)
         mask = choose(list({SessionId(*session) for session in zip(*columns, strict=True)}))
         if mask is not None:
