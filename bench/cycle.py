@@ -43,7 +43,7 @@ consent = "train"
 """
 _MINUTES = Goal(
     what=f"a cycle of {_CYCLE_EVENTS:,} events, by that, on {_CORES} cores",
-    at_most=30,
+    at_most=25,
     unit=" minutes",
 )
 

@@ -14,7 +14,8 @@ from bench.measurement import Measurement, Size
 from penstock.core.settings import GIB, MIB
 from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
 
-#: Smaller ones differ by less memory than the allocator's noise.
+#: The slope between the larger two tells of ten million: smaller ones differ by less memory than
+#: the allocator's noise.
 _SIZES = (1_600, 16_000, 160_000)
 _AT_ONCE = 200
 _FLUSHED = 4_000

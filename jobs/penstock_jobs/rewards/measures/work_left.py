@@ -16,17 +16,16 @@ from penstock_jobs.rewards.followups.request_kinds import Kind
 from penstock_jobs.rewards.requests import RawJudgeParameters, Request, Scores, requests_of
 from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.rewards.texts import survival
-from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink
+from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink, ink_count
 from penstock_jobs.rewards.texts.languages import comment_start, is_comment
 from penstock_jobs.rewards.texts.places import PlaceWeights
-from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, without
+from penstock_jobs.rewards.texts.provenance import FileState, without
 from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit
 
 #: What others put elsewhere in a file may be another matter: it counts by half in the share.
 _ELSEWHERE = 0.5
 #: The share of removed lines that the request itself wrote.
 _OWN_SHARE = 0.6
-_SPACES = (" ", "\n", "\t", "\r")
 
 Stretch = tuple[int, int]
 #: Why the remainder of an edit is unknown: the file of a removal is gone, or nobody knows what was
@@ -43,11 +42,6 @@ class Remainder(NamedTuple):
     #: Within and beside the text of the request, and elsewhere.
     put: float
     elsewhere: float
-
-
-def ink_count(text: str) -> int:
-    """Count as `len(ink(text))` does for usual white space, in a tenth of the time."""
-    return len(text) - sum(map(text.count, _SPACES))
 
 
 def is_all_comments(edit: TrackedEdit) -> bool:
@@ -113,7 +107,8 @@ def remainder(
     within, elsewhere = put or (0, 0)
     if edit.deleted:
         return Remainder(max(edit.ink_size - back - again, 0.0), back, within, elsewhere)
-    size = _taken(edit, (), edit.written, comments)
+    if (size := edit.sizes.get(comments)) is None:
+        size = edit.sizes[comments] = _taken(edit, (), edit.written, comments)
     if edit.is_as_made(at_end):
         return Remainder(size, 0.0, within, elsewhere)
     alive = survival.survivors(edit, at_end)
@@ -143,12 +138,12 @@ def _put(
     places = sorted((place, owner) for (owner, _), place in home.ranges.items() if owner in request)
     for (start, end), _ in places:
         begin = max(start, at)
-        within += _ink_of_others(home, begin, end)
+        within += home.count_others(begin, end)
         at = max(at, end)
     # An edit that moved text of others into this file put nothing there.
     brought = sum(_brought(request[owner]) for owner in {owner for _, owner in places})
     within = max(within - brought, 0)
-    return within, max(_ink_of_others(home) - _ink_of_others(before) - within, 0)
+    return within, max(home.ink_of_others - before.ink_of_others - within, 0)
 
 
 def _brought(edit: TrackedEdit) -> int:
@@ -156,16 +151,7 @@ def _brought(edit: TrackedEdit) -> int:
     if edit.made is None or edit.ink_size == sum(len(ink(each.after)) for each in edit.ranges):
         return 0
     places = ((owner, place) for (owner, _), place in edit.made.ranges.items())
-    return sum(_ink_of_others(edit.made, *place) for owner, place in places if owner == edit.owner)
-
-
-def _ink_of_others(state: FileState, start: int = 0, end: int | None = None) -> int:
-    at, size = start, 0
-    for length, owner, _ in state.cut(start, len(state.text) if end is None else end):
-        if owner <= OTHERS:
-            size += ink_count(state.text[at : at + length])
-        at += length
-    return size
+    return sum(edit.made.count_others(*place) for owner, place in places if owner == edit.owner)
 
 
 def _taken(

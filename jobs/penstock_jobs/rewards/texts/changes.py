@@ -31,6 +31,7 @@ _LINE_LONG = 2_000
 #: Longer changed stretches are compared by words before they are compared by characters.
 _CHARACTERS_DIRECT = 2_000
 _INK = re.compile(r"\S+")
+_SPACES = (" ", "\n", "\t", "\r")
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
@@ -74,6 +75,11 @@ class _TextLine(msgspec.Struct, gc=False):
 def ink(text: str) -> str:
     """Return the text without white space."""
     return "".join(text.split())
+
+
+def ink_count(text: str) -> int:
+    """Count as `len(ink(text))` does for usual white space, in a tenth of the time."""
+    return len(text) - sum(map(text.count, _SPACES))
 
 
 def holds_ink(text: str, start: int, end: int, least: int) -> bool:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
-from penstock_jobs.rewards.texts.changes import Block, TextChange, ink
+from penstock_jobs.rewards.texts.changes import Block, TextChange, ink, ink_count
 from penstock_jobs.rewards.texts.languages import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
@@ -69,6 +69,19 @@ class FileState:
     @cached_property
     def starts(self) -> list[int]:
         return [0, *accumulate(run.length for run in self.runs)]
+
+    @cached_property
+    def ink_of_others(self) -> int:
+        return self.count_others(0, len(self.text))
+
+    def count_others(self, start: int, end: int) -> int:
+        """Count characters of others in a stretch, without white space."""
+        at, size = start, 0
+        for length, owner, _ in self.cut(start, end):
+            if owner <= OTHERS:
+                size += ink_count(self.text[at : at + length])
+            at += length
+        return size
 
     @cached_property
     def disabled(self) -> list[Stretch]:

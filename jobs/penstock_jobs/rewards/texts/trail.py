@@ -107,6 +107,8 @@ class TrackedEdit:
     praised: HorizonState | None = None
     #: Surviving text by the states that hold it, computed on demand.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
+    #: Written characters with lines of comments by this weight, computed on demand.
+    sizes: dict[float, float] = field(default_factory=dict, repr=False)
 
     def put(self, made: FileState) -> None:
         self.made = made
