@@ -161,8 +161,8 @@ class Metrics:
         """The values for another process, without CPU and memory."""
         return {
             family.name: [(each.name, each.labels, each.value) for each in family.samples]
-            for family in self._registry.collect()
-            if family.name.startswith(PREFIX)
+            for metric in self._all.values()
+            for family in metric.collect()
         }
 
     def _of(self, kind: type[M], name: str, labels: dict[str, str]) -> M:
