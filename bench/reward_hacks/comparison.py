@@ -36,7 +36,7 @@ def compared_scripts(scored: Sequence[Scored]) -> list[Compared]:
     """The worst of the sessions with each hack: of a user who says something, or nothing."""
     worst: dict[str, Compared] = {}
     for own in scored:
-        if own.script.honest:
+        if own.script.honest or not own.teaches:
             continue
         others = [
             other

@@ -74,8 +74,12 @@ class Scored(NamedTuple):
     rewards: Mapping[str, float]
 
     def reward(self, definition: str) -> float:
-        """A session that nobody knows anything about teaches nothing, as one that is worth 0."""
         return self.rewards.get(definition, 0.0)
+
+    @property
+    def teaches(self) -> bool:
+        """Whether anybody knows anything of the session: else no trainer sees it."""
+        return len(self.rewards) > 1
 
 
 def events_of(script: Script, session: str) -> list[Event]:

@@ -16,6 +16,7 @@ from math import sqrt
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, TurnKey
 from penstock_jobs.rewards.definition import together
@@ -102,8 +103,12 @@ class Request:
     about: list[int] = field(default_factory=list)
     remarks: list[tuple[int, Remark]] = field(default_factory=list)
     praised_us: list[int] = field(default_factory=list)
+    #: Turns that begin with an answer to the agent: what it asks delays the horizons.
+    answers: list[SessionTurn] = field(default_factory=list)
     #: The user stopped the agent or the session, and said no more.
     stopped: bool = False
+    #: A verifier or an environment judged its session.
+    reported: bool = False
 
     @cached_property
     def size(self) -> float:
@@ -135,7 +140,11 @@ class Request:
 
     @property
     def span(self) -> RequestSpan:
-        last_us = max(turn.last_edit for turn in self.turns)
+        edited, answered = (
+            (turn.last_edit for turn in self.turns),
+            (turn.last_act for turn in self.answers),
+        )
+        last_us = max(*edited, *answered, 0)
         return RequestSpan(last_us, self.ended_us, tuple(self.praised_us))
 
     @cached_property
@@ -145,33 +154,36 @@ class Request:
         return served.pop() if len(served) == 1 else None
 
     @property
-    def feedback(self) -> tuple[int, int]:
-        """Count what users liked and disliked outright."""
-        return self._feedback(0)
+    def disliked(self) -> list[float]:
+        """Return the share of feedback that is negative, if there is any."""
+        return self._disliked(0)
 
-    def _feedback(self, since_us: int) -> tuple[int, int]:
+    def _disliked(self, since_us: int) -> list[float]:
         turns = [turn for turn in self.turns if turn.ts >= since_us]
-        return sum(turn.liked for turn in turns), sum(turn.disliked for turn in turns)
+        disliked = sum(turn.disliked for turn in turns)
+        given = disliked + sum(turn.liked for turn in turns)
+        return [disliked / given] if given else []
 
     @property
     def dissatisfied(self) -> float | None:
         """Return the worst judgement of its work, from 0 to 1; None without any."""
         found = [remark.dissatisfied for _, remark in self.remarks if not remark.is_neutral]
-        return max([*found, *_disliked(self.feedback), *([1.0] * self.stopped)], default=None)
+        return max([*found, *self.disliked, *([1.0] * self.stopped)], default=None)
 
     @property
     def still_dissatisfied(self) -> float | None:
-        """Return its last judgement: the agent may have mended what an earlier one was about."""
+        """Return its last judgement: the agent may have mended what an earlier one was about.
+
+        Only thanks mend what the agent did not work at again. Liking may be begged for."""
         if self.stopped:
             return 1.0
         judging = [(ts, remark) for ts, remark in self.remarks if not remark.is_neutral]
         since_us, last = judging[-1] if judging else (0, None)
-        said = [last.dissatisfied] if last else []
-        return next(iter([*_disliked(self._feedback(since_us)), *said]), None)
-
-
-def _disliked(feedback: tuple[int, int]) -> list[float]:
-    return [feedback[1] / sum(feedback)] if any(feedback) else []
+        if any(disliked := self._disliked(since_us)):
+            return disliked[0]
+        mended_us = max([*self.praised_us, *(turn.last_edit for turn in self.turns)], default=0)
+        said = [remark.dissatisfied for ts, remark in judging if ts >= mended_us]
+        return max([*said, *([last.dissatisfied] if last else [])], default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,6 +267,8 @@ def requests_in(
         elif remark is not None and worked is not None:
             worked.about.append(number)
             worked.remarks.append((turn.ts, remark))
+            if remark.answers:
+                worked.answers.append(turn)
             if remark.praises:
                 worked.praised_us.append(turn.ts)
         if begins:
@@ -342,8 +356,11 @@ def _found(bucket: Bucket) -> Requests:
             request = own[max(at - 1, 0)]
             request.turns.append(turn)
             of_turn[turn.key] = request
+    reports = bucket.events.filter(pc.equal(bucket.events["type"], "x_reward"))
+    reported = set(reports["session_id"].to_pylist())
     for request, kind in zip(found, request_kind([each.text for each in found]), strict=True):
         request.kind = kind
+        request.reported = request.session_id in reported
     for last, evidence in silences(conversations):
         if evidence and not bucket.is_subagent(last[0]):
             of_turn[last].stopped = True

@@ -204,9 +204,9 @@ class SimulatedConversation:
         request, work, dice = self._request, self._work, self._dice("react")
         wait_s, walks = dice.skewed(15, 900), dice.chance(self.world.walks_away)
         self._tries += 1
-        right, tried = work.right(), work.tried()
+        right, tried, wrong = work.right(), work.tried(), work.wrong()
         unread = style.comments / (1 + style.comments)
-        reaction = self.user.react(dice, right, tried, unread=unread, tries=self._tries)
+        reaction = self.user.react(dice, right, tried, wrong, unread=unread, tries=self._tries)
         request.missing = round(1 - tried, 4)
         if walks:
             self._left = True
@@ -258,14 +258,14 @@ class SimulatedConversation:
 
     def _take(self, work: Work, reaction: Reaction, dice: Dice) -> None:
         """Let the user reject work, or mend it."""
-        if self._stopped or not work.changes:
+        if self._stopped or not (work.changes or work.junk):
             return
         work.take(reaction.deed, dice)
         own = {change.edit_id for change in work.changes}
         for edit in self.truth.edits:
             edit.reaction = reaction.deed if edit.edit_id in own else edit.reaction
         if reaction.deed == "reverted" and dice.chance(0.4):
-            target = work.changes[-1].edit_id
+            target = (work.changes or work.junk)[-1].edit_id
             self.journal.record("feedback", {"kind": "undo", "target": target})
             self._heard = True
 
@@ -298,7 +298,9 @@ class SimulatedConversation:
             output = spoken("invalid_arguments", dice, self.names)
             self.model.result(call, "edit_file", output, "invalid_arguments")
         elif style.instead:
+            made = len(self.bench.changes)
             self._trick(style.instead)
+            work.junk += self.bench.changes[made:]
         elif request.kind == "question":
             work.answer = quality * style.done
             self.model.say(*sampled, self.model.answer(self.names, style.says))

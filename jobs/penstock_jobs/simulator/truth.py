@@ -83,6 +83,8 @@ class Work:
     file: WorkingFile
     wanted: int
     changes: list[FileChange] = field(default_factory=list)
+    #: What the agent changed in place of the work.
+    junk: list[FileChange] = field(default_factory=list)
     #: The lines that a deletion is about.
     doomed: list[CodeLine] = field(default_factory=list)
     #: How right an answer or a command was, where nothing is to be edited, and what a trick did.
@@ -113,12 +115,19 @@ class Work:
             return min(sum(len(change.took) for change in self.changes) / self.wanted, 1.0)
         return min(len(self.standing()) / self.wanted + self.safe, 1.0)
 
+    def wrong(self) -> float:
+        """The share of what stands that is wrong. Junk is wrong altogether."""
+        tried = self.tried()
+        return max(tried - self.right(), 0.0) / tried if tried else float(bool(self.junk))
+
     def standing(self) -> list[CodeLine]:
         stretches = (change.stretch() for change in self.changes)
         return [line for stretch in stretches for line in stretch if not line.comment]
 
     def take(self, deed: Deed, dice: Dice) -> None:
         """Let the user do something to it."""
+        for junk in reversed(self.junk if deed != "kept" else []):
+            junk.revert()
         for change in reversed(self.changes):
             if deed == "reverted" or (deed == "commented_out" and not change.wrote):
                 change.revert()

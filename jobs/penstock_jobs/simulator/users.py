@@ -136,15 +136,15 @@ class User:
         return Words(text, _LABELS.get(act, "moves_on"))
 
     def react(
-        self, dice: Dice, right: float, tried: float, *, unread: float, tries: int
+        self, dice: Dice, right: float, tried: float, wrong: float, *, unread: float, tries: int
     ) -> Reaction:
-        """React to work: `right` of what is wanted is right, and `tried` of it was tried.
+        """React to work: `right` of what is wanted is right, `tried` of it was tried, and `wrong`
+        of what stands is wrong.
 
         Nobody reads comments: `unread` is their share. All draws are made each time, so that users
         are in the same mood whatever the agent does."""
         mood, deed, how, hand, talk, tone, more, stop = (dice.random() for _ in range(8))
-        bad = min(max(tried - right, 0.0) / tried * self.strictness, 1.0) if tried else 0.0
-        bad *= 1 - unread
+        bad = min(wrong * self.strictness, 1.0) * (1 - unread)
         missing = max(1.0 - tried, 0.0)
         chance = min(0.85 * self.strictness * max(1 - right, 0.0) ** 1.5, 0.95)
         dissatisfied = mood < chance

@@ -183,10 +183,11 @@ def test_the_rewards_by_hand(buckets: dict[str, Bucket], session: str) -> None:
 
 def test_the_whole_of_the_one_that_stays(buckets: dict[str, Bucket]) -> None:
     # The agent wrote 11 characters; of the 13 that the user put elsewhere a half counts in the
-    # share; else only the length takes.
+    # share. Nobody said a word: it is a little of what 16 words ask for, and what was left takes.
     found = said_of(compute(buckets["sample-kept"], find_definition()))
     penalty = 2_000 * (sqrt(1.4319) - 1)
-    expected = 11 / (11 + 6.5) - 0.00002 * penalty
+    share = 11 / (11 + 6.5)
+    expected = share * 11 / (100 * sqrt(1.6)) - 0.7 * (1 - share) - 0.00002 * penalty
     assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
 
 

@@ -93,7 +93,7 @@ def test_a_size_comes_from_the_words_of_the_user() -> None:
         (Remark("asks", 0.7, answers=False), "judges"),
         (Remark("refines", 0.4, answers=True), "nothing"),
         (Remark("incomplete", 0.9, answers=False), "judges"),
-        (Remark("abandons", 0.2, answers=False), "judges"),
+        (Remark("abandons", 0.2, answers=False), "nothing"),
     ],
 )
 def test_a_remark(remark: Remark, says: str) -> None:

@@ -3,6 +3,7 @@
 A line of LINES has 20 characters without white space; scale_chars is 20 here: `left(n)` is worth
 what n lines that others had to do leave of 1."""
 
+from copy import deepcopy
 from math import exp
 
 import pytest
@@ -28,10 +29,13 @@ def left(lines: float) -> float:
 
 
 def rows(story: Story, request: int = 1, parameters: WorkParameters = PARAMETERS) -> list[Row]:
-    """Of a request at 600 s: work_left and taken_back."""
-    found = []
+    """Of a request at 600 s: work_left and taken_back. The user goes on to something else later."""
+    found, told = [], deepcopy(story)
+    if not told.rows["turns"]:
+        told.turn(-3)
+    told.turn(900, "Great, thanks! Next, add a button that exports the table as CSV.")
     for reward in (work_left, taken_back):
-        table = reward(bucket(story), parameters).to_pylist()
+        table = reward(bucket(told), parameters).to_pylist()
         (row,) = [
             row
             for row in table

@@ -27,7 +27,7 @@ from penstock_jobs.rewards.tables import follow_up_label, reward_due
 UNCLEAR: Literal["unclear"] = "unclear"
 GivenLabel = Label | Literal["unclear"]
 #: Labels that judge no work, and the label with which a request begins and the last one ends.
-NEUTRAL: frozenset[GivenLabel] = frozenset({"asks", "refines"})
+NEUTRAL: frozenset[GivenLabel] = frozenset({"asks", "refines", "abandons"})
 BEGINS: Label = "moves_on"
 Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -3,8 +3,9 @@
 `bench/judge_training.py` trains its model."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import as_file, files
@@ -14,19 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.features import CUES, SIGNS, FeatureRows, features
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Label, Message
 
 Matrix: TypeAlias = NDArray[np.float64]
 MODEL_FILE, KIND_WORDS = "model.npz", "kinds.toml"
 #: Grows whenever the same message gives other features. The digest of the judge covers weights and
 #: word lists, but not the code of features.
-_FEATURES_VERSION = 3
+_FEATURES_VERSION = 4
 #: Probabilities nearer to 0 or 1 have no finite log odds.
 _LEAST = 1e-6
 _BATCH = 256
 #: About 10 MB. Above that all are forgotten.
 _ANSWERS_REMEMBERED = 1 << 16
 _PACKAGE = files("penstock_jobs.rewards.followups")
+#: The first sentence of a message that goes on. Where it surely complains of the work, it counts:
+#: what follows is often the next request. A failure in it may be what the request is about.
+_OPENING = re.compile(r"\s*([^.!?。！？\n]{2,80}[.!?。！？\n]+)\s+(?=\S.{15})", re.DOTALL)  # noqa: RUF001
+_OPENING_SURE = 0.65
+_TOLD_AT_ONCE: frozenset[Label] = DISSATISFIED - {"reports_failure"}
 _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIED]
 
 
@@ -110,6 +116,18 @@ class LocalJudge:
         return self._memory.answers(messages)
 
     def _judge(self, messages: Sequence[Message]) -> list[Judgement]:
+        whole = self._read(messages)
+        openings = [
+            (n, found[1]) for n, each in enumerate(messages) if (found := _OPENING.match(each.text))
+        ]
+        first = self._read([replace(messages[n], text=text) for n, text in openings])
+        for (n, _), own in zip(openings, first, strict=True):
+            told = own.label in _TOLD_AT_ONCE and own.dissatisfied >= _OPENING_SURE
+            if told and own.dissatisfied > whole[n].dissatisfied:
+                whole[n] = own
+        return whole
+
+    def _read(self, messages: Sequence[Message]) -> list[Judgement]:
         judgements: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
             chances = self._model.labels.probabilities(features(messages[start : start + _BATCH]))

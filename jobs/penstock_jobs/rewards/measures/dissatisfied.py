@@ -150,6 +150,7 @@ def _score_requests(
     scores: dict[Request, Scores] = {}
     for request in requests.all:
         own = [Verdict(-1.0)] if request.stopped else []
+        own += [Verdict(0.0 - disliked) for disliked in request.disliked]
         for number in request.about:
             verdict, remark = found.get(number, Verdict(None, "no_train")), remarks[number]
             if verdict.label is not None and verdict.value is not None:
@@ -173,11 +174,11 @@ def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> 
     dissatisfied. Questions, answers to the agent's and wishes for more judge nothing.
 
     Formula, per request that the agent acted in: − the judge's probability of dissatisfied, of the
-    worst message about it; −1 where the user stopped the session or the agent and said no more. A
-    person's label (`penstock rewards label`) makes a message −1 or 0. Within `unsure`, a model's
-    label counts, or the model `settled_by` is asked. What is not settled is censored, or with
-    `unsettled = "judged"` − the probability: being unclear must win nothing. A session is the mean
-    of its requests by size.
+    worst message about it, or the share of negative feedback; −1 where the user stopped the session
+    or the agent and said no more. A person's label (`penstock rewards label`) makes a message −1 or
+    0. Within `unsure`, a model's label counts, or the model `settled_by` is asked. What is not
+    settled is censored, or with `unsettled = "judged"` − the probability: being unclear must win
+    nothing. A session is the mean of its requests by size.
 
     Range: −1 to 0.
     pending: never. censored: `silence`, nobody has judged it. Unless `unsettled` says otherwise:

@@ -128,9 +128,8 @@ def explicit_feedback(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Tab
     """
     requests, scores = requests_of(bucket), dict[Request, Scores]()
     for request in requests.all:
-        liked, disliked = request.feedback
-        if liked + disliked:
-            scores[request] = {None: Standing("scored", (liked - disliked) / (liked + disliked))}
+        for disliked in request.disliked:
+            scores[request] = {None: Standing("scored", 1 - 2 * disliked)}
     return requests.rows("explicit_feedback", scores)
 
 

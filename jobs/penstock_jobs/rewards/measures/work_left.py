@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import Reward, latest_due
+from penstock_jobs.rewards.followups.judge import THRESHOLD
 from penstock_jobs.rewards.followups.request_kinds import Kind
 from penstock_jobs.rewards.requests import RawJudgeParameters, Request, Scores, requests_of
 from penstock_jobs.rewards.rows import Standing
@@ -194,6 +195,10 @@ _STEEPNESS = 1.4
 #: From the first to the second probability of dissatisfied, work that nobody did comes to count
 #: as left to do: who complains has not got it, whether or not somebody does it then.
 _COMPLAINT = (0.5, 0.8)
+#: Characters that a request of size 1 asks for at least; one of size 2 asks for twice as many.
+_ASKED_CHARS = 100.0
+#: How dissatisfied people are, on average, who got nothing: so are those who say nothing of it.
+_DISSATISFIED_WITH_NOTHING = 0.7
 #: These may be done without an edit; only people can tell whether they were.
 _UNSEEN_KINDS: tuple[Kind, ...] = ("question", "terminal")
 _SELF_REWORK = Standing("censored", reason="self_rework")
@@ -253,8 +258,8 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     Measures: who did the work in the places that a request touched, over all its edits. What others
     took back of it, and what they put there until it ended, was still to be done.
 
-    Formula, per request at a horizon after its last edit or when the next request begins, if that
-    is sooner; white space not counted:
+    Formula, per request at a horizon after its last edit, or the last question of the agent, or
+    when the next request begins, if that is sooner; white space not counted:
 
         place · min(kept / (kept + T(½)), g(T(1)))     g(n) = exp(−(n / scale_chars)^1.4)
         T(e) = Σ of its files: weight · max(taken back, put + e · elsewhere)
@@ -267,11 +272,16 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     edits; below 0.5, or if edits of a request together left their file as it was, it is 0. A
     session is the mean of its requests by size.
 
-    What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
-    question or a command needs no edit: it is worth 1 if somebody judged it. Other requests are
-    worth 0 without an edit.
+    Where nobody judged it, or somebody complained, it is multiplied by min(kept / (100 · size), 1):
+    the words of a request tell the least that it takes.
 
-    Range: 0 to 1, nothing was left to do.
+    What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
+    complaint stands until the agent edits again or the user is thankful. Where nobody says a word,
+    nor any verifier, 0.7 · (1 − value) is taken away: so dissatisfied are people on average who got
+    nothing. A question or a command needs no edit: it is worth 1 if somebody judged it. Other
+    requests are worth 0 without an edit, before that is taken away.
+
+    Range: −0.7 to 1, nothing was left to do.
     pending: a horizon has not passed. censored: `silence`, nobody judged a question or a command;
     `unobserved`, also where others may have written what nobody had seen before; of the larger part
     of the text as edit_persistence says. invalid: likewise.
@@ -280,7 +290,9 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     """
     scores: dict[Request, Scores] = {
         request: {
-            horizon_s: _bounded(request, work.standing(work.value(parameters)))
+            horizon_s: _as_judged(
+                request, work.standing(work.value(parameters)), work.of_asked(request)
+            )
             for horizon_s, work in works.items()
         }
         for request, works in _works(bucket, parameters).items()
@@ -289,7 +301,7 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
         if request.acted and request.kind in _UNSEEN_KINDS:
             known = scores.get(request, {})
             scores[request] = {
-                horizon_s: _as_judged(request, known.get(horizon_s))
+                horizon_s: _answered(request, known.get(horizon_s))
                 for horizon_s in parameters.horizons_s
             }
         elif request.acted and request.text and request not in scores:
@@ -297,23 +309,27 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     return requests_of(bucket).rows("work_left", scores)
 
 
-def _bounded(request: Request, standing: Standing) -> Standing:
-    """Bound worth by the last judgement."""
-    if standing.value is None or (dissatisfied := request.still_dissatisfied) is None:
+def _as_judged(request: Request, standing: Standing, of_asked: float = 1.0) -> Standing:
+    """Bound worth by the last judgement. Without one, what is left to do counts against it."""
+    if standing.value is None:
         return standing
+    worth = standing.value * of_asked
+    if (dissatisfied := request.still_dissatisfied) is None:
+        missed = 0.0 if request.reported else _DISSATISFIED_WITH_NOTHING * (1 - standing.value)
+        return standing._replace(value=worth - missed)
     low, high = _COMPLAINT
     at_most = min(max((high - dissatisfied) / (high - low), 0.0), 1.0)
-    return standing._replace(value=min(standing.value, at_most))
+    return standing._replace(value=min(worth, at_most))
 
 
-def _as_judged(request: Request, seen: Standing | None) -> Standing:
+def _answered(request: Request, seen: Standing | None) -> Standing:
     """Score what may be done without an edit. Edits that others took back make it worth less."""
     if seen is not None and seen.state == "pending":
         return seen
     if request.still_dissatisfied is None:
         return Standing("censored", reason="silence")
     value = 1.0 if seen is None or seen.value is None else seen.value
-    return _bounded(request, Standing("scored", value))
+    return _as_judged(request, Standing("scored", value))
 
 
 def _undone(as_of_us: int, parameters: WorkParameters, request: Request) -> Scores:
@@ -324,7 +340,7 @@ def _undone(as_of_us: int, parameters: WorkParameters, request: Request) -> Scor
         due_us = request.last_act + end
         is_open = request.ended_us is None and due_us > as_of_us
         pending = Standing("pending", due_us=due_us)
-        scores[horizon_s] = pending if is_open else Standing("scored", 0.0)
+        scores[horizon_s] = pending if is_open else _as_judged(request, Standing("scored", 0.0))
     return scores
 
 
@@ -347,6 +363,12 @@ class _Work(NamedTuple):
         whole = self.kept + self.near
         share = self.kept / whole if whole else 1.0
         return self.place * min(share, parameters.worth(self.left))
+
+    def of_asked(self, request: Request) -> float:
+        """Return the share of the least that a request takes, where nobody else can tell."""
+        if request.dissatisfied is not None and request.dissatisfied < THRESHOLD:
+            return 1.0
+        return min(self.kept / (_ASKED_CHARS * request.size), 1.0)
 
 
 Works = dict[int, _Work]
@@ -482,5 +504,5 @@ def _in_vain(edits: Sequence[TrackedEdit]) -> Iterator[TrackedEdit]:
 
 REWARDS = (
     Reward("taken_back", 2, taken_back, WorkParameters),
-    Reward("work_left", 2, work_left, WorkParameters),
+    Reward("work_left", 3, work_left, WorkParameters),
 )

@@ -204,7 +204,8 @@ class SumConversation:
     def _react(self, at: int, one: Sum, request: SumTruth, tries: int) -> tuple[Words | None, bool]:
         """Let the user keep the answer, undo it or write the right one, and speak."""
         dice = self.dice
-        reaction = self.user.react(dice, float(request.right), 1.0, unread=0.0, tries=tries)
+        right = float(request.right)
+        reaction = self.user.react(dice, right, 1.0, 1 - right, unread=0.0, tries=tries)
         if reaction.deed != "kept":
             by_hand = reaction.deed == "fixed" or reaction.finishes
             self._lines[at] = f"# {sum(one)}, by hand" if by_hand else question(one)
