@@ -32,6 +32,8 @@ from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake
 from penstock.lake.query.fresh_events import first_frame_of, frame_decoder, start_of
 from penstock.lake.query.lake_query import OwnQuery
+from penstock.lake.upkeep.merges import summarise_new
+from penstock.lake.upkeep.rounds import upkeep_lease
 
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120
@@ -161,6 +163,9 @@ class FileImporter(EventImporter):
                 summary.stored = self._stored_by_server()
                 summary.duplicate = summary.accepted - summary.stored
             return summary
+        with upkeep_lease(self._lake) as mine:  # nobody may serve, and do it later
+            if mine:
+                summarise_new(self._lake, metrics)
         summary.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
         summary.duplicate = int(metrics.value("events_duplicate_total", tenant=self._tenant))
         return summary

@@ -7,7 +7,7 @@ transaction. A file that is not committed has an intent, by which collection del
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from math import floor, gcd, inf, log
 from operator import attrgetter
@@ -264,15 +264,13 @@ def summarise_new(lake: Lake, _metrics: "Metrics") -> str | None:
         with lake.database.write() as connection:  # one that was left by a kill serves, too
             row = {"name": beside, "partition": stored.partition, "owner": uuid.uuid4().hex}
             insert_new(connection, segment_intent, {**row, "created_at": now_us()})
-        try:
+        with suppress(FileNotFoundError):  # it was rewritten meanwhile
             facts = write_summaries(lake.store, stored.name)
             with lake.database.write() as connection:
                 these = sa.update(segment).where(segment.c.name == stored.name)
-                is_there = connection.execute(these.values(**facts)).rowcount == 1
-                if not withdraw_intents(connection, [beside]) or not is_there:
-                    raise CompactionConflict
-        except (CompactionConflict, FileNotFoundError):  # it was rewritten meanwhile
-            lake.store.delete(beside)
+                mine = withdraw_intents(connection, [beside])  # else collection's, or another's
+                if mine and connection.execute(these.values(**facts)).rowcount == 0:
+                    lake.store.delete(beside)
     return f"summarised {len(new)} segments" if new else None
 
 
