@@ -69,11 +69,15 @@ def _erase_from_log(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _left_to_cover(lake: Lake, ends: dict[int, int]) -> int:
-    """Count the offsets before these ends that the lake does not cover yet."""
+    """Count the offsets before these ends that the lake does not cover yet. Where nothing follows
+    what it covers, as in a log that was emptied before, no writer goes on to the end."""
     with lake.database.read() as connection:
         covered = read_next_offsets(connection)
     known = {number: covered[number].next_offset if number in covered else 0 for number in ends}
-    return sum(max(0, end - known[number]) for number, end in ends.items())
+    left = {number: end - known[number] for number, end in ends.items() if end > known[number]}
+    return sum(
+        count for number, count in left.items() if lake.log.bytes_beyond(number, known[number])
+    )
 
 
 # Rejected lines, which may name a session or an erased user although they are no events.

@@ -331,4 +331,9 @@ def test_bytes_beyond_an_offset_shrink_to_nothing_at_the_end(place: Place) -> No
     left = [log.bytes_beyond(0, entry.offset) for entry in entries]
     assert left == sorted(left, reverse=True)
     assert left[0] >= 10_000
-    assert log.bytes_beyond(0, entries[-1].next_offset) == 0
+    known = entries[-1].next_offset
+    assert log.bytes_beyond(0, known) == 0
+    log.forget(0, log.set_apart(0))
+    assert log.bytes_beyond(0, known) == 0
+    log.append({0: [b"x"]})
+    assert log.bytes_beyond(0, known) > 0

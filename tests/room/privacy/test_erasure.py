@@ -226,6 +226,15 @@ def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(tmp_path: Path)
         assert is_nowhere(lake)
 
 
+def test_a_service_that_has_stored_everything_is_not_waited_for(tmp_path: Path) -> None:
+    """Nothing comes in that would take its writer beyond what it has stored."""
+    with hand_lake(tmp_path) as service, hand_lake(tmp_path) as lake:
+        service.store([marked("gone", 1, user=USER.value), make_event("stays", 1)])
+        assert not lake.writer().drain()
+        erase(lake, USER)
+        assert {session for _, session, _ in lake.stored()} == {"stays"}
+
+
 @everywhere
 def test_a_segment_that_was_merged_is_rewritten_in_every_state_that_a_snapshot_sees(
     tmp_path: Path,

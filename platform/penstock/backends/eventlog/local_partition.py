@@ -299,8 +299,9 @@ class LocalPartition:
     def bytes_beyond(self, offset: int) -> int:
         first, position = split_offset(offset)
         newest, end = split_offset(self._seen)
-        between = sum(self._size(file) for file in self._files() if first <= file < newest)
-        return max(0, between + end - position)
+        sizes = {file: self._size(file) for file in self._files() if first <= file < newest}
+        sizes[newest] = end
+        return max(0, sum(sizes.values()) - (position if first in sizes else 0))
 
     def _files(self) -> list[int]:
         paths = (path for path in self._path.iterdir() if path.suffix == ".log")
