@@ -70,8 +70,8 @@ class ConsoleSettings(RoomSettings):
     )
     console_figures_seconds: int = setting(
         60,
-        "longest time that a page over the whole lake is cached",
-        "Raise it on a large lake with many readers; 0 turns the cache off.",
+        "longest time that figures of the whole lake are fresh",
+        "Raise it on a large lake with many readers; 0 adds them up at each visit.",
         minimum=0,
     )
     oidc_issuer: str = setting(

@@ -71,16 +71,16 @@ def test_a_page_that_took_long_is_shown_until_there_is_a_newer_one() -> None:
     scene = Scene()
     assert scene.shown() == (None, False)
     scene.make(took_s=1)
-    scene.clock.advance(28)
+    scene.clock.advance(29)
     assert scene.shown() == (1, True), "30 times as long as it took"
-    scene.clock.advance(2)
+    scene.clock.advance(1)
     assert scene.shown() == (1, False)
     scene.make(took_s=1)
     assert scene.shown() == (2, True)
-    scene.make(took_s=20)
-    scene.clock.advance(39)
+    scene.make(took_s=90)
+    scene.clock.advance(59)
     assert scene.shown() == (3, True), "no longer than the setting says"
-    scene.clock.advance(2)
+    scene.clock.advance(1)
     assert scene.shown() == (3, False)
     scene.clock.advance(600)
     assert scene.shown() == (None, False), "what it shows may have been erased"
@@ -147,7 +147,7 @@ def test_a_page_that_fails_leaves_the_one_of_before_and_is_told_for_a_while() ->
     scene = Scene()
 
     def fail() -> dict[str, int]:
-        scene.clock.advance(2)
+        scene.clock.advance(90)
         raise InvalidInput(what="The definition", why="it has not run")
 
     key = key_of(PAGE, scene.visitor(), ASKED)

@@ -102,9 +102,9 @@ class PageMemory:
             return None, False
         self._pages.move_to_end(key)
         is_quick = known.took_s <= _WAIT_SECONDS
-        keep_s = 0 if is_quick else min(self.seconds_max, _TIMES_SHOWN * known.took_s)
-        age_s = (self._clock.now_us() - known.made_us) / SECOND_US
-        if age_s < keep_s and not self._is_behind(key, known):
+        keep_s = min(self.seconds_max, _TIMES_SHOWN * known.took_s)
+        age_s = (self._clock.now_us() - known.made_us) / SECOND_US - known.took_s
+        if age_s < keep_s and not is_quick and not self._is_behind(key, known):
             return known, True
         is_gone = isinstance(known.content, PenstockError) or age_s > _OLD_SECONDS
         return None if is_gone else known, False
