@@ -58,7 +58,6 @@ def _medians_ms(lake: Lake, sql: str) -> tuple[float, float]:
     """In this process and in one of its own, by turns."""
     seconds: dict[bool, list[float]] = {False: [], True: []}
     processes = StatementProcesses()
-    processes.start()
     try:
         for number in range(2 * _TRIES):
             apart = number % 2 == 1

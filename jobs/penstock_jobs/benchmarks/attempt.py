@@ -117,8 +117,7 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     transcript: str | None = None
 
 
-@dataclass(frozen=True)
-class TreeScore:
+class TreeScore(msgspec.Struct, frozen=True):
     score: float | None = None
     error: str | None = None
     output: str = ""

@@ -1,8 +1,10 @@
 """Lint: untouched trees must fail their check and solutions pass it, twice."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, filterfalse
+
+import msgspec
 
 from penstock.backends.execution.executor import Executor
 from penstock.core.settings import MIB, Settings
@@ -23,8 +25,7 @@ _MARKS = "#/*\"'- "
 _SOLVE = f"chmod +x {SOLUTION}/solve.sh; {SOLUTION}/solve.sh; exit 0"
 
 
-@dataclass(frozen=True)
-class SuiteFinding:
+class SuiteFinding(msgspec.Struct, frozen=True):
     task: str
     problem: str
 

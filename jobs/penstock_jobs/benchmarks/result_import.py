@@ -3,7 +3,7 @@
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -61,16 +61,14 @@ FORMATS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class ImportedError:
+class ImportedError(msgspec.Struct, frozen=True):
     task: str
     attempt: int
     error: str
     where: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImportReport:
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report of an import. `new` counts attempts that were unknown before; `mean_score` is the
     mean of the tasks' means."""
 

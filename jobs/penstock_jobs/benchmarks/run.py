@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from penstock.backends.database.engine import Database
 from penstock.backends.execution.executor import Executor
 from penstock.core.errors import InvalidInput, PenstockError
@@ -96,8 +98,7 @@ class RunOptions:
     visible: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(msgspec.Struct, frozen=True):
     run: str
     scope: AttemptScope
     made: int
@@ -315,8 +316,7 @@ _STOPS: dict[Stop, str] = {
 }
 
 
-@dataclass(frozen=True)
-class LookResult:
+class LookResult(msgspec.Struct, frozen=True):
     """The verdict on one suite at a look. `stopped` is the reason why no attempts follow."""
 
     look: int

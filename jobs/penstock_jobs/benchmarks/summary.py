@@ -8,6 +8,8 @@ from operator import ge
 from statistics import fmean
 from typing import Any
 
+import msgspec
+
 from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.attempts import (
@@ -279,8 +281,7 @@ def _mean(rows: Sequence[object], name: str) -> Any:
     return fsum(values) / len(values) if values else None
 
 
-@dataclass(frozen=True)
-class TaskPair:
+class TaskPair(msgspec.Struct, frozen=True):
     task: str
     before: float
     after: float
@@ -290,8 +291,7 @@ class TaskPair:
         return self.after - self.before
 
 
-@dataclass(frozen=True)
-class CheckpointComparison:
+class CheckpointComparison(msgspec.Struct, frozen=True):
     suite: str
     version: str
     before: str

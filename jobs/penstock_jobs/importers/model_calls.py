@@ -8,9 +8,10 @@ call that continues none, such as a subagent's, begins a child session.
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar
+
+import msgspec
 
 from penstock.events.messages import Message, json_of
 from penstock_jobs.importers.fields import Row, digest_of
@@ -24,8 +25,7 @@ from penstock_jobs.importers.transcript import SessionDraft
 _PIECE_BYTES = 32 * 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportedCall:
+class ExportedCall(msgspec.Struct, frozen=True, kw_only=True):
     #: Identifies this call. The id of a session that it begins is made of it.
     id: object
     began_us: int
@@ -39,7 +39,7 @@ class ExportedCall:
     parent: str | None = None
     user: str | None = None
     tools: object = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     error: str | None = None
 
 

@@ -117,8 +117,7 @@ def encoded_inputs(inputs: Mapping[str, Any]) -> tuple[str, str]:
     return encoded, text_digest(encoded)
 
 
-@dataclass(frozen=True)
-class LoopCycles:
+class LoopCycles(msgspec.Struct, frozen=True):
     database: Database
     tenant: str
     loop: str

@@ -6,9 +6,10 @@ share a database. A runner claims a stage before it works; the lease of a killed
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
+
+import msgspec
 
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.execution.executor import ExecutionSettings, ExecutorUnreachable
@@ -68,24 +69,20 @@ _REFUSED = (409, 422)
 _UNREACHABLE = (DatabaseUnreachable, StoreUnreachable, ExecutorUnreachable)
 
 
-@dataclass(frozen=True)
-class OpenCycle:
+class OpenCycle(msgspec.Struct, frozen=True):
     number: int
 
 
-@dataclass(frozen=True)
-class RunStage:
+class RunStage(msgspec.Struct, frozen=True):
     stage: str
 
 
-@dataclass(frozen=True)
-class EndCycle:
+class EndCycle(msgspec.Struct, frozen=True):
     outcome: CycleOutcome
     why: str
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Wait until `until_us` at most; None if nobody knows how long."""
 
     why: str
@@ -168,8 +165,7 @@ def _not_ready(channel: ChannelState) -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runner:
+class Runner(msgspec.Struct, frozen=True, kw_only=True):
     """Runs cycles of one loop.
 
     `wait` pauses for a number of seconds and returns whether to stop. `crash_point` is called where
@@ -181,7 +177,7 @@ class Runner:
     wait: Callable[[float], bool]
     tell: Callable[[str], None] = lambda _text: None
     crash_point: Callable[[str], None] = lambda _point: None
-    owner: str = field(
+    owner: str = msgspec.field(
         default_factory=lambda: f"{socket.gethostname()[:64]}:{os.getpid()}:{uuid4().hex[:8]}"
     )
 

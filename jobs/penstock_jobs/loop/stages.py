@@ -5,7 +5,7 @@ finished is not repeated."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,36 +45,32 @@ from penstock_jobs.shards.selection.session_facts import latest_snap
 StageFacts = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class StageDone:
+class StageDone(msgspec.Struct, frozen=True):
     result: StageFacts
     #: Columns of the cycle that this stage fills in.
-    columns: StageFacts = field(default_factory=dict)
+    columns: StageFacts = msgspec.field(default_factory=dict)
     summary: str = ""
 
 
-@dataclass(frozen=True)
-class StageWaits:
+class StageWaits(msgspec.Struct, frozen=True):
     """The stage has to wait and runs again after the pause, by default the poll interval."""
 
     why: str
     pause_s: float | None = None
 
 
-@dataclass(frozen=True)
-class CycleOver:
+class CycleOver(msgspec.Struct, frozen=True):
     """The cycle ends here. Later stages are not run."""
 
     outcome: CycleOutcome
     why: str
-    result: StageFacts = field(default_factory=dict)
+    result: StageFacts = msgspec.field(default_factory=dict)
 
 
 StageAnswer = StageDone | StageWaits | CycleOver
 
 
-@dataclass(frozen=True)
-class StageContext:
+class StageContext(msgspec.Struct, frozen=True):
     lake: Lake
     loop: LoopFile
     tenant: str

@@ -40,8 +40,7 @@ _OUTPUT_CHARS_MAX = 2_000
 _LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
 
 
-@dataclass(frozen=True)
-class TrainerFolders:
+class TrainerFolders(msgspec.Struct, frozen=True):
     """The folders of one cycle. Each try has its own, so that a late try does no harm."""
 
     cycle: Path
@@ -66,8 +65,7 @@ class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingTask:
+class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
     #: Equal for tries with equal inputs, and for no others.
     key: str
     #: The number of the try, unique within a task.
@@ -107,8 +105,7 @@ def _failed(end: str, log: object, output: str) -> TrainerFailed:
     return TrainerFailed(why=f"it {end}. The end of its output, from {log}: {output}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommandTrainer:
+class CommandTrainer(msgspec.Struct, frozen=True, kw_only=True):
     """A command, which gets its facts as PENSTOCK_… variables.
 
     Its process group ends with the command, its time limit, the claim of the stage and the runner:

@@ -38,11 +38,10 @@ class ChainMember(NamedTuple):
     subagent: bool = False
 
 
-@dataclass(frozen=True)
-class Relations:
-    chains: Mapping[str, ChainMember] = field(default_factory=dict)
+class Relations(msgspec.Struct, frozen=True):
+    chains: Mapping[str, ChainMember] = msgspec.field(default_factory=dict)
     #: The session that each continues, and whether it repeats that one. Free of cycles.
-    parents: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    parents: Mapping[str, tuple[str, bool]] = msgspec.field(default_factory=dict)
     #: Sessions included only because others repeat them.
     beside: frozenset[str] = frozenset()
 

@@ -1,10 +1,10 @@
 """Progress of definitions over the lake, and what the next run has to compute."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
@@ -127,8 +127,7 @@ def put_due(
         connection.execute(insert.values(own), rows)
 
 
-@dataclass(frozen=True)
-class SessionFilter:
+class SessionFilter(msgspec.Struct, frozen=True):
     #: Only sessions with an event at or after this time, in microseconds since 1970.
     since_us: int | None = None
     project: str | None = None

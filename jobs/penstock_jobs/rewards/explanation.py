@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,16 +53,14 @@ _ROWS_MAX = 20_000
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ChainOutcome:
+class ChainOutcome(msgspec.Struct, frozen=True):
     session_id: str
     outcome: str
     reason: str | None
     value: float | None
 
 
-@dataclass(frozen=True)
-class RequestShare:
+class RequestShare(msgspec.Struct, frozen=True):
     """A request of the chain. It weighs its size; `ended_at` is when the next one began."""
 
     session_id: str
@@ -78,8 +77,7 @@ class RequestShare:
     terms: list[TermShare]
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """The reward of a session: the mean of its chain's requests, whose terms it shows as means.
 
     `why` is the reason in words, `total` the sum before the clip."""
@@ -110,8 +108,7 @@ class Explanation:
         return f"{worth}, {self.reason}" if self.reason else worth
 
 
-@dataclass(frozen=True)
-class SessionRewards:
+class SessionRewards(msgspec.Struct, frozen=True):
     explanation: Explanation
     rows: list[Row]
     cut_off: bool

@@ -13,6 +13,7 @@ from math import sqrt
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -134,8 +135,7 @@ class CheckpointRates:
     means: Sequence[BoundedMean] = ()
 
 
-@dataclass(frozen=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     alpha: float = 0.01
     #: Smaller differences are no alarm, however significant.
     effect_min: float = 0.01
@@ -143,8 +143,7 @@ class Watch:
     sessions_min: int = 30
 
 
-@dataclass(frozen=True)
-class RateChange:
+class RateChange(msgspec.Struct, frozen=True):
     """A rate at two checkpoints.
 
     `interval` covers after − before with confidence 1 − alpha, for this rate alone. `p` is

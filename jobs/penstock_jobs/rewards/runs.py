@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from penstock.backends.execution.executor import Executor
@@ -40,10 +41,9 @@ from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_sm
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples
 
 
-@dataclass(frozen=True)
-class RunRequest:
+class RunRequest(msgspec.Struct, frozen=True):
     definition: Definition
-    sessions: SessionFilter = field(default_factory=SessionFilter)
+    sessions: SessionFilter = msgspec.field(default_factory=SessionFilter)
     #: Compute sessions that were never computed, instead of those that changed or matured.
     backfill: bool = False
 
@@ -149,13 +149,12 @@ class BucketTask:
         return [key for key in self.bucket.sessions or () if key not in self.bucket.beside]
 
 
-@dataclass(frozen=True)
-class BucketResult:
+class BucketResult(msgspec.Struct, frozen=True):
     file: RewardFile | None = None
-    due_us: dict[SessionId, int] = field(default_factory=dict)
+    due_us: dict[SessionId, int] = msgspec.field(default_factory=dict)
     events: int = 0
-    rows: Counter[RowGroup] = field(default_factory=Counter)
-    outcomes: Counter[OutcomeGroup] = field(default_factory=Counter)
+    rows: Counter[RowGroup] = msgspec.field(default_factory=Counter)
+    outcomes: Counter[OutcomeGroup] = msgspec.field(default_factory=Counter)
 
 
 def compute_bucket(task: BucketTask) -> BucketResult:

@@ -152,8 +152,7 @@ _OF_PAGE = {
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class SessionHistory:
+class SessionHistory(msgspec.Struct, frozen=True):
     """The first page of a session, with the rows that `fates_of` needs."""
 
     record: SessionRecord

@@ -39,14 +39,12 @@ Sign = Literal["+", "-", " ", "…"]
 Reward = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class ShownText:
+class ShownText(msgspec.Struct, frozen=True):
     text: str
     left_out: int = 0  # characters
 
 
-@dataclass(frozen=True)
-class ShownCall:
+class ShownCall(msgspec.Struct, frozen=True):
     """A tool call: its arguments by name, or as text where they are no JSON object."""
 
     name: str
@@ -54,15 +52,13 @@ class ShownCall:
     arguments: ShownText
 
 
-@dataclass(frozen=True)
-class DiffLine:
+class DiffLine(msgspec.Struct, frozen=True):
     sign: Sign
     text: str
     fate: Fate | None = None
 
 
-@dataclass(frozen=True)
-class Diff:
+class Diff(msgspec.Struct, frozen=True):
     lines: Sequence[DiffLine]
     added: int
     removed: int

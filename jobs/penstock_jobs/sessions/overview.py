@@ -2,10 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
 from markupsafe import Markup
 
 from penstock.core.clock import SECOND_US
@@ -44,23 +44,21 @@ _REJECTED_SHARE_MAX = 0.01
 Tone = Literal["bad", "warn"]
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     tone: Tone
     sentence: str
     href: str
     link: str
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     now_s: float
     ledger: LedgerAnswer | None = None
     waiting_since_s: float | None = None
     channels: Sequence[ChannelState] = ()
     cycles: Sequence[CycleAnswer] = ()
     #: Sessions by outcome; an empty name for those without rewards.
-    outcomes: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = msgspec.field(default_factory=dict)
     sessions: int = 0
 
 

@@ -1,7 +1,7 @@
 """Reads sessions from the lake: one as a document with its rewards, and the list, page by page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
 from typing import Annotated, Any
@@ -212,8 +212,7 @@ def neighbours_query(lake: Lake, sessions: SessionsRequest, session: str) -> Own
     return OwnQuery(sql, asked.views, below=asked.below, variables=variables)
 
 
-@dataclass(frozen=True)
-class _Conditions:
+class _Conditions(msgspec.Struct, frozen=True):
     """A filter as SQL, with its source and the views that it reads, directly or below."""
 
     sql: str

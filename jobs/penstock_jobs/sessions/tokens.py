@@ -1,7 +1,6 @@
 """The tokens that engines reported, and their texts by the operator's tokenizers."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +64,7 @@ _SHOWN_MAX = 2_000
 _STEPS = (-0.05, -0.5, -1.5, -3.0)
 
 
-@dataclass(frozen=True)
-class ShownToken:
+class ShownToken(msgspec.Struct, frozen=True):
     id: int
     logprob: float | None
     version: str | None
@@ -75,8 +73,7 @@ class ShownToken:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class TokenCall:
+class TokenCall(msgspec.Struct, frozen=True):
     name: str
     checkpoint: str
     prompt: int

@@ -10,12 +10,12 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from math import inf
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,8 +84,7 @@ SLICE_EVENTS = 20_000
 EXAMPLES_MAX = 5
 
 
-@dataclass(frozen=True)
-class ShardBuild:
+class ShardBuild(msgspec.Struct, frozen=True):
     stored: StoredShard
     new: bool
     asked: int
@@ -332,7 +331,7 @@ def slice_tasks(
 ) -> Iterator[SliceTask]:
     planned, links = plan.sessions, plan.sessions.links
     tenant = sessions.tenant
-    limits = PartLimits(recipe.output.file_bytes or PartLimits.part_bytes_target)
+    limits = PartLimits(recipe.output.file_bytes or PartLimits().part_bytes_target)
     as_of_us = sessions.snapshot_us()
     own = dataclasses.replace(recipe, target=None, directory=recipe.directory.resolve())
     filters = SessionFilters(sessions.lake.database, bytes_max=inf)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 from msgspec import Meta
@@ -57,8 +58,7 @@ from penstock_jobs.shards.registration import (
 from penstock_jobs.shards.selection.session_facts import SessionFacts, SnapshotQueries
 
 
-@dataclass(frozen=True)
-class WithdrawnShard:
+class WithdrawnShard(msgspec.Struct, frozen=True):
     """A shard with sessions that may no longer be trained on, and checkpoints that learned from it.
 
     `sessions` counts all of them, whoever withdrew them."""

@@ -18,6 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,8 +133,7 @@ class ExportOutput:
         return path
 
 
-@dataclass(frozen=True)
-class ShardSource:
+class ShardSource(msgspec.Struct, frozen=True):
     """A shard to export. A group never spans two parts."""
 
     shard: StoredShard
@@ -279,8 +279,7 @@ def experts_of(row: Mapping[str, Any]) -> np.ndarray | None:
     return experts.reshape(-1, row["layers"], row["topk"])
 
 
-@dataclass(frozen=True)
-class Exporter:
+class Exporter(msgspec.Struct, frozen=True):
     """An export format. `version` grows when `write` gives other bytes for the same shard.
 
     `target` is the software and version that reads it. `note` says what a reader has to know."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 import sqlalchemy as sa
 
@@ -40,8 +40,7 @@ from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.selection.session_facts import SnapshotQueries
 
 
-@dataclass(frozen=True)
-class AnnouncingStore:
+class AnnouncingStore(msgspec.Struct, frozen=True):
     """Creates announced files, so that unfinished ones can be removed."""
 
     store: ObjectStore

@@ -1,7 +1,6 @@
 """Differences of two shards: in their manifests and in their samples."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
@@ -16,15 +15,13 @@ _SESSIONS_SHOWN = 20
 _COLUMNS = ["sample_id", "session_id", "reward", "advantage", "loss_weight", "split"]
 
 
-@dataclass(frozen=True)
-class ManifestChange:
+class ManifestChange(msgspec.Struct, frozen=True):
     what: str
     before: Any
     after: Any
 
 
-@dataclass(frozen=True)
-class SampleChanges:
+class SampleChanges(msgspec.Struct, frozen=True):
     """Counts of samples. `otherwise`: with another reward, advantage, weight or split."""
 
     only_before: int
@@ -35,8 +32,7 @@ class SampleChanges:
     sessions_only_after: list[str]
 
 
-@dataclass(frozen=True)
-class ShardDifference:
+class ShardDifference(msgspec.Struct, frozen=True):
     changes: list[ManifestChange]
     query: list[str]
     samples: SampleChanges

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
 
+import msgspec
+
 from penstock.backends.http.client import ServiceClient
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import without_secrets
@@ -60,8 +62,7 @@ def deliver(
         yield session_id, line
 
 
-@dataclass(frozen=True)
-class FileSink:
+class FileSink(msgspec.Struct, frozen=True):
     file: BinaryIO
 
     def send(self, lines: Sequence[EventLine]) -> int:

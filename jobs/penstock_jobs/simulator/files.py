@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from penstock_jobs.simulator.grammar import WORDS, Dice, Grammar, Names
 
 #: Files of code. A repository has one of tests and one of documentation too, in this order.
@@ -16,8 +18,7 @@ CODE_FILES = 5
 _EXITS = ("return", "raise", "throw", "continue", "break")
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
+class Language(msgspec.Struct, frozen=True):
     name: str
     extension: str
     root: str

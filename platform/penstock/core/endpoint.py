@@ -101,8 +101,7 @@ class Endpoint(Generic[R, A]):
         return given
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The rows of a query, readable while the query is open."""
 
     batches: "pa.RecordBatchReader"

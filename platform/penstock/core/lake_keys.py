@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import msgspec
+
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.files import make_private_once
 from penstock.core.settings import Settings
@@ -192,8 +194,7 @@ def signed_document(content: bytes, name: str) -> dict[str, Any]:
     return document
 
 
-@dataclass(frozen=True)
-class PublicKey:
+class PublicKey(msgspec.Struct, frozen=True):
     """Checks signatures."""
 
     raw: bytes

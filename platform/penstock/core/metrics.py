@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, TypeVar
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -172,8 +173,7 @@ class Metrics:
         return metric.labels(**labels) if labels else metric
 
 
-@dataclass(frozen=True)
-class _Scrape:
+class _Scrape(msgspec.Struct, frozen=True):
     """The part of a registry that somebody may see."""
 
     registry: CollectorRegistry

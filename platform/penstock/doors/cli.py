@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 import penstock
 from penstock.backends.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
@@ -111,6 +112,28 @@ def _load_command(name: str) -> Any:
     whole = typer.main.get_group(loaded).commands[name]
     _name_values(whole)
     return whole
+
+
+class _Conversion:
+    """The conversion of option values. Few need typer's own, which loads pydantic."""
+
+    @staticmethod
+    def coerce(value: Any, param: Any, ctx: Any) -> Any:
+        kind, several = param.type_descriptor, param.multiple or param.nargs == -1
+        parse = kind.parameter_info.parser
+        if value is None:
+            return () if several else None
+        if parse is None and (type(value) is kind.annotation or value is param.default):
+            return value
+        if parse is not None and not several:
+            with suppress(ValueError):  # typer names the option that it is about
+                return parse(value)
+        return _typers_own(param).coerce(value, param, ctx)
+
+
+_typers_own = TyperOption.get_runtime_param
+TyperOption.get_runtime_param = lambda _: _Conversion  # type: ignore
+TyperArgument.get_runtime_param = lambda _: _Conversion  # type: ignore
 
 
 #: Placeholders of option values in help texts.

@@ -6,7 +6,6 @@ line that is no event is rejected with a reason, as in the gateway."""
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -229,8 +228,7 @@ def _origin(line: bytes) -> _Origin | None:
         return None
 
 
-@dataclass(frozen=True)
-class FrameDecoder:
+class FrameDecoder(msgspec.Struct, frozen=True):
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import clock_us, now_us
@@ -49,8 +50,7 @@ class WaitingEvents:
     why: str
 
 
-@dataclass(frozen=True)
-class LedgerReport:
+class LedgerReport(msgspec.Struct, frozen=True):
     rows: list[LedgerRow]
     #: One sentence for each thing that does not add up.
     discrepancies: list[str]

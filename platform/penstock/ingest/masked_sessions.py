@@ -2,7 +2,7 @@
 it. The writer of a session's partition removes them, whatever gateway an event came from."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
@@ -46,10 +46,9 @@ class MaskSigns:
         self.token_ids = self.token_ids or has_token_ids(body)
 
 
-@dataclass(frozen=True)
-class MaskedSessions:
+class MaskedSessions(msgspec.Struct, frozen=True):
     #: Sessions that are newly masked, or from an earlier time on.
-    fresh: Mapping[SessionId, int] = field(default_factory=dict)
+    fresh: Mapping[SessionId, int] = msgspec.field(default_factory=dict)
     #: Calls that lost their token ids.
     calls: int = 0
 

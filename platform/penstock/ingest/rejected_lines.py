@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -56,8 +57,7 @@ class RejectedEntry(RejectedRow):
 _COLUMNS = [name.name for name in fields(RejectedEntry) if name.name not in ("raw", "damaged")]
 
 
-@dataclass(frozen=True)
-class ReplayOutcome:
+class ReplayOutcome(msgspec.Struct, frozen=True):
     accepted: int
     #: By id, why the line was rejected again.
     refused: dict[int, str]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from penstock.core.settings import MIB
 from penstock.lake.commits import LedgerCounts, LedgerKey
 
@@ -132,8 +134,7 @@ def plan_rejections(rows: Iterable[RejectedRow], stored: StoredRejections) -> Re
 # Fuses
 
 
-@dataclass(frozen=True)
-class SourceLines:
+class SourceLines(msgspec.Struct, frozen=True):
     """Line counts of one source, in a flush or over time."""
 
     seen: float

@@ -4,10 +4,11 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -48,19 +49,17 @@ class Segment:
     summarised: bool = True
 
 
-@dataclass(frozen=True)
-class CoveredOffset:
+class CoveredOffset(msgspec.Struct, frozen=True):
     log_id: str
     next_offset: int
     #: The offsets of tenants that are covered further.
-    ahead: Mapping[str, int] = field(default_factory=dict)
+    ahead: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def of(self, tenant: str) -> int:
         return max(self.next_offset, self.ahead.get(tenant, 0))
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(msgspec.Struct, frozen=True):
     """The lake as of a snap: all of it, or one tenant's part."""
 
     snap: int

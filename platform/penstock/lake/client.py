@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,8 +55,7 @@ def _note(lake: "Lake", caller: Caller, action: "Action", subject: str, request:
     record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
 
 
-@dataclass(frozen=True)
-class LocalClient:
+class LocalClient(msgspec.Struct, frozen=True):
     """A client on the lake's own machine."""
 
     lake: "Lake"
@@ -71,8 +69,7 @@ class LocalClient:
         return self.lake.query(sql, as_of=as_of, tenant=self.caller.tenant).run()
 
 
-@dataclass(frozen=True)
-class RemoteClient:
+class RemoteClient(msgspec.Struct, frozen=True):
     """A client anywhere, over the HTTP of a service."""
 
     service: "ServiceClient"

@@ -10,6 +10,7 @@ has a row of its own, written in the same transaction.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -34,8 +35,7 @@ from penstock.lake.tables import (
 INGEST, COMPACT, SHARD, MOMENT = "ingest", "compact", "shard", "moment"
 
 
-@dataclass(frozen=True)
-class LogShape:
+class LogShape(msgspec.Struct, frozen=True):
     log_id: str
     partitions: int
 
@@ -74,15 +74,13 @@ class LedgerCounts:
     dropped: int = 0
 
 
-@dataclass(frozen=True)
-class CoveredSegment:
+class CoveredSegment(msgspec.Struct, frozen=True):
     file: SegmentFile
     from_offset: int
     to_offset: int
 
 
-@dataclass(frozen=True)
-class PartitionAdvance:
+class PartitionAdvance(msgspec.Struct, frozen=True):
     #: The first offset at which some tenant's events are not stored yet.
     to_offset: int
     segments: Sequence[CoveredSegment]

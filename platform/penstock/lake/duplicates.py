@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import gcd
 
+import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -57,8 +57,7 @@ class SessionMemory:
         self.keys.update(packed[at : at + KEY_BYTES] for at in range(0, len(packed), KEY_BYTES))
 
 
-@dataclass(frozen=True)
-class NewEvents:
+class NewEvents(msgspec.Struct, frozen=True):
     #: Positions among the decoded events.
     new: list[int]
     consents: dict[str, str]
@@ -206,6 +205,8 @@ class KnownEvents:
     def _read_segment(
         self, name: str, sessions: list[str], memories: dict[str, SessionMemory]
     ) -> None:
+        import pyarrow.compute as pc
+
         ids = sorted({session.partition("\0")[2] for session in sessions})
         with open_segment(self._lake.store, name) as file:
             # Rows are sorted, so most row groups hold none of the sessions.

@@ -7,7 +7,6 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.core.settings import MIB
 from penstock.events.event import FIELDS, KEY_BYTES, SEQ_MAX, Envelope, event_key, session_key
@@ -46,8 +45,7 @@ _AS_SENT = {
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
 
-@dataclass(frozen=True)
-class RowGroupLimits:
+class RowGroupLimits(msgspec.Struct, frozen=True):
     rows_max: int
     bytes_max: int  # of payloads, before compression
 
@@ -127,6 +125,8 @@ class DecodedEvents:
 
 
 def payload_sizes(rows: pa.Table) -> list[int]:
+    import pyarrow.compute as pc
+
     sizes: list[int] = pc.binary_length(rows["payload"]).to_pylist()
     return sizes
 

@@ -18,7 +18,6 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.backends.storage.object_store import ObjectStore
@@ -371,6 +370,8 @@ class SegmentWriter:
     def write(self, rows: pa.Table) -> None:
         """Write rows that sort behind the earlier ones. Raises RuntimeError for another
         tenant's."""
+        import pyarrow.compute as pc
+
         if not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
             raise RuntimeError(f"rows of another tenant than {self.tenant} for {self.name}")
         for start, end in cut(payload_sizes(rows), self.limits):

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +24,7 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 QUADRATIC_TOKENS = 49_152
 
 
-@dataclass(frozen=True)
-class BatchBudget:
+class BatchBudget(msgspec.Struct, frozen=True):
     """The largest size of a global batch over all ranks. A larger group is a batch of its own."""
 
     samples: int | None = None
@@ -199,8 +199,7 @@ def _joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
     return Ragged.join(lists) if lists else np.concatenate(parts)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """One rank's part of a global batch. Records are columns like `turn_spans.start`.
 
     A rank without a part gets one row of padding with a loss weight of 0."""
@@ -267,8 +266,7 @@ class DecodedChunk(NamedTuple):
     starts: np.ndarray
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Decoded chunks with rows numbered through all. Groups are in drawing order."""
 
     columns: Columns

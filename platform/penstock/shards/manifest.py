@@ -7,7 +7,6 @@ without one is nothing.
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -133,8 +132,7 @@ def _digest_of(content: bytes) -> str:
     return ID_PREFIX + hashlib.sha256(content).hexdigest()
 
 
-@dataclass(frozen=True)
-class StoredShard:
+class StoredShard(msgspec.Struct, frozen=True):
     """A shard in a store: the folder of its files."""
 
     store: Any

@@ -5,11 +5,12 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from penstock.backends.database import DatabaseUnreachable
@@ -43,8 +44,7 @@ if TYPE_CHECKING:  # type checkers only, before Python 3.12
     from typing_extensions import Buffer
 
 
-@dataclass(frozen=True)
-class ShardPlace:
+class ShardPlace(msgspec.Struct, frozen=True):
     store: Any
     settings: Settings
     #: Finds a shard by its name at this place.
@@ -143,8 +143,7 @@ class _FilePieces(io.RawIOBase):
         return memoryview(piece)
 
 
-@dataclass(frozen=True)
-class ServiceStore:
+class ServiceStore(msgspec.Struct, frozen=True):
     """The part of an ObjectStore that reads shards over HTTP, each file from beginning to end. The
     folder of a shard is its id. A file's client is not thread-safe."""
 

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import accumulate
 from typing import Literal, get_args
 
+import msgspec
 import numpy as np
 
 from penstock.core.errors import InvalidInput
@@ -40,8 +41,7 @@ def permute(count: int, key: bytes) -> np.ndarray:
     return np.asarray(np.argsort(drawn, kind="stable"))
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """Row groups of a file that are decoded together. `first_row` counts within the file."""
 
     file: int
@@ -119,8 +119,7 @@ class Order:
 Exhausted = Literal["stop", "drop", "repeat"]
 
 
-@dataclass(frozen=True)
-class Mixture:
+class Mixture(msgspec.Struct, frozen=True):
     """Draws samples in proportion to weights, to within a group."""
 
     weights: tuple[float, ...]

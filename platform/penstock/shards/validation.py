@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -224,8 +224,7 @@ def validate_shard(shard: StoredShard) -> dict[str, Any]:
     return counted | {"tokens": tokens, "status": dict(statuses)}
 
 
-@dataclass(frozen=True)
-class ShardProof:
+class ShardProof(msgspec.Struct, frozen=True):
     """The result of verification; `problems` is empty if the shard matches its manifest."""
 
     files: int

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO, Protocol, Self
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,8 +42,7 @@ _DICTIONARY = [
 ]
 
 
-@dataclass(frozen=True)
-class PartLimits:
+class PartLimits(msgspec.Struct, frozen=True):
     """Limits in bytes before compression. The first group beyond a target begins a new part."""
 
     part_bytes_target: int = 512 * MIB

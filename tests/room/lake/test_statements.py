@@ -376,7 +376,7 @@ def test_no_process_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_server_of_processes_that_was_ended_starts_again(tmp_path: Path) -> None:
     with closing(StatementProcesses()) as processes:
-        processes.start()
+        processes.open(_limits(tmp_path)).close()
         assert processes._process is not None
         os.kill(processes._process.process.pid, signal.SIGKILL)
         processes._process.process.wait()

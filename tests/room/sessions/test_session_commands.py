@@ -53,7 +53,7 @@ def test_the_newest_stand_first_and_a_cursor_goes_on_behind(data: str) -> None:
     pages: list[str] = []
     cursor: list[str] = []
     while cursor != ["--cursor", None]:
-        page = document("sessions", "list", "--data", data, "--limit", "5", *cursor)
+        page = document("sessions", "list", "--data", data, "--limit", "8", *cursor)
         pages += [session["session_id"] for session in page["sessions"]]
         cursor = ["--cursor", page["next"]]
     assert pages == everything
@@ -97,7 +97,7 @@ def test_a_list_is_sorted_and_its_pages_go_on_in_that_order(data: str, sort: str
     pages: list[str] = []
     cursor: list[str] = []
     while cursor != ["--cursor", None]:
-        page = document("sessions", "list", "--data", data, "--sort", sort, "--limit", "3", *cursor)
+        page = document("sessions", "list", "--data", data, "--sort", sort, "--limit", "8", *cursor)
         pages += [row["session_id"] for row in page["sessions"]]
         cursor = ["--cursor", page["next"]]
     assert pages == [row["session_id"] for row in whole]

@@ -82,13 +82,17 @@ def sockets_of(pid: int) -> set[str]:
     return {target for target in found if target.startswith("socket:")}
 
 
-def fork_server(service: Service) -> int:
-    [found] = [
+def fork_servers(service: Service) -> list[int]:
+    """One, from the first statement on."""
+    return [
         child
         for child in children(service.gateway)
         if b"statement_server" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
-    return found
+
+
+def statements(service: Service) -> list[int]:
+    return [process for server in fork_servers(service) for process in children(server)]
 
 
 def running(service: Service) -> int:
@@ -217,8 +221,8 @@ def test_an_error_in_the_middle_of_the_rows_is_named(service: Service, accept: s
 
 def test_a_query_ends_when_its_client_is_gone(service: Service) -> None:
     with asking(service, ENDLESS), asking(service, UNINTERRUPTIBLE):
-        service.wait_for(lambda: len(children(fork_server(service))) == 2)
-    service.wait_for(lambda: not children(fork_server(service)))
+        service.wait_for(lambda: len(statements(service)) == 2)
+    service.wait_for(lambda: not statements(service))
     service.wait_for(lambda: not running(service))
 
 
@@ -229,7 +233,7 @@ def test_four_slow_queries_of_a_tenant_leave_the_others_their_slots(service: Ser
         service.wait_for(lambda: running(service) == 4)
         assert ask(service, "select count(*) as n from events", "bolt").status == 200
         assert running(service) == 4, "they run or wait still"
-        service.wait_for(lambda: len(children(fork_server(service))) == 2)
+        service.wait_for(lambda: len(statements(service)) == 2)
         assert service.get("/readyz").status == 200
     service.wait_for(lambda: not running(service))
 
@@ -297,12 +301,13 @@ def test_a_query_whose_fork_server_is_killed_is_named_and_the_next_is_answered(
 ) -> None:
     replies: list[HttpAnswer] = []
     # One of a statement before, which is about to end, would pass for the endless one's.
-    service.wait_for(lambda: not children(fork_server(service)))
+    service.wait_for(lambda: not statements(service))
     asker = threading.Thread(target=lambda: replies.append(ask(service, ENDLESS)))
     asker.start()
-    service.wait_for(lambda: len(children(fork_server(service))) == 1)
-    [child] = children(fork_server(service))
-    os.kill(fork_server(service), signal.SIGKILL)
+    service.wait_for(lambda: len(statements(service)) == 1)
+    [child] = statements(service)
+    [server] = fork_servers(service)
+    os.kill(server, signal.SIGKILL)
     asker.join()
     assert "its process ended" in detail(replies[0], 400)
     assert ask(service, "select 1 as a").status == 200
@@ -312,8 +317,8 @@ def test_a_query_whose_fork_server_is_killed_is_named_and_the_next_is_answered(
 def test_statements_stand_back_for_the_service(service: Service) -> None:
     """Linux may weigh sessions against each other: in one of their own they would have half."""
     with asking(service, ENDLESS):
-        service.wait_for(lambda: len(children(fork_server(service))) == 1)
-        [child] = children(fork_server(service))
+        service.wait_for(lambda: len(statements(service)) == 1)
+        [child] = statements(service)
         service.wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) == 15)
         assert os.getsid(child) == os.getsid(service.server.process.pid)
         assert os.getpgid(child) != os.getpgid(service.server.process.pid), "Ctrl-C reaches it"
@@ -324,7 +329,7 @@ def test_a_process_has_no_files_but_its_own(service: Service) -> None:
     """Above all no socket of another tenant's statement."""
 
     def sockets() -> list[set[str]]:
-        return [sockets_of(child) for child in children(fork_server(service))]
+        return [sockets_of(child) for child in statements(service)]
 
     with asking(service, ENDLESS), asking(service, ENDLESS, "bolt"):
         service.wait_for(lambda: [len(own) for own in sockets()] == [1, 1])

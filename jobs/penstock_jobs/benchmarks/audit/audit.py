@@ -9,7 +9,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from importlib.resources import files
 from itertools import chain
@@ -158,8 +158,7 @@ class AuditModel:
 _EVENTS = "select type, payload from events where session_id = $session order by seq"
 
 
-@dataclass(frozen=True)
-class AuditReport:
+class AuditReport(msgspec.Struct, frozen=True):
     suite: str
     suite_version: str
     checkpoint: str

@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
+
 from penstock.registry.checkpoints.attempts import Finding, shortened
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Step, commands_in
 
@@ -31,8 +33,7 @@ _TABLE = tomllib.loads((files(__package__) / "rules.toml").read_text(encoding="u
 _RE = {name: re.compile("|".join(each)) for name, each in _TABLE["patterns"].items()}
 
 
-@dataclass(frozen=True)
-class AuditedTask:
+class AuditedTask(msgspec.Struct, frozen=True):
     """A task as far as it is known: empty where nothing is."""
 
     prompt: str = ""

@@ -7,6 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 
 from penstock.core.errors import InvalidInput
@@ -25,8 +26,7 @@ from penstock_jobs.benchmarks.importers import documents
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: The score to take, and the label whose trials are taken.
     metric: str | None = None
     only: str | None = None

@@ -11,6 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from penstock.backends.execution.executor import Executor
 from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
@@ -49,8 +51,7 @@ from penstock_jobs.benchmarks.suite import Suite, read_suite
 _NO_TEST = Finding("no_test", "no test, no command of a test, and no model (PENSTOCK_JUDGE_URL)")
 
 
-@dataclass(frozen=True)
-class MiningOptions:
+class MiningOptions(msgspec.Struct, frozen=True):
     repository: Path
     suite: str
     #: Candidates without a session are commits of this range.

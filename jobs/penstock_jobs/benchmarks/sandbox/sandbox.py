@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol, Self
 
+import msgspec
+
 from penstock.backends.execution.confinement import plain_command
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock.core.errors import PenstockError
@@ -97,8 +99,7 @@ class SandboxProgram:
     also_at: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ProgramEnd:
+class ProgramEnd(msgspec.Struct, frozen=True):
     #: As in a shell: 128 + N for the signal N. None if time or memory ended it.
     status: int | None
     cut: str | None

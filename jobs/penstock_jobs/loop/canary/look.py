@@ -181,8 +181,7 @@ def judge_look(
     return Look(outcome=outcome, why=why, sample_ratio=ratio, metrics=tuple(metrics), **facts)
 
 
-@dataclass(frozen=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True):
     state: ChannelState
     policy: Policy | None
     steps: CanarySteps

@@ -7,11 +7,11 @@ A look is a stored row and an action is a transaction, so another watcher can co
 It acts on a stored breach first."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, NamedTuple
 from uuid import uuid4
 
+import msgspec
 import structlog
 
 from penstock.backends.database import DatabaseUnreachable
@@ -46,8 +46,7 @@ _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, St
 log_line = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class WatchRound:
+class WatchRound(msgspec.Struct, frozen=True):
     action: Action
     why: str
     trial: Trial | None = None

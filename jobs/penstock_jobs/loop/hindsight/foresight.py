@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import atanh, isnan, nan, sqrt, tanh
 from typing import Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,8 +50,7 @@ class Estimate:
         return (self.upper - self.lower) / 2 / REACH
 
 
-@dataclass(frozen=True, kw_only=True)
-class Foresight:
+class Foresight(msgspec.Struct, frozen=True, kw_only=True):
     """`agreed` of `compared` pairs have the same sign offline and online; `shown_agreed` of `shown`
     do where both intervals exclude 0. `noise` is the share of the spread of differences that errors
     of measurement explain, offline and online."""
@@ -66,8 +66,7 @@ class Foresight:
     conclusion: Conclusion
 
 
-@dataclass(frozen=True, kw_only=True)
-class MarginOutcome:
+class MarginOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The decisions of the gate with another margin, and what users met.
 
     `passed_worse` candidates were worse online, `kept_out_better` ones were better; `…_shown`

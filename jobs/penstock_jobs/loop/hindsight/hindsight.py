@@ -39,8 +39,7 @@ from penstock_jobs.rewards.definition import DEFAULT
 from penstock_jobs.rewards.due_sessions import known_definitions
 
 
-@dataclass(frozen=True)
-class OfflineGain:
+class OfflineGain(msgspec.Struct, frozen=True):
     gain: Estimate
     #: The margin that the policy allowed, if it is about one.
     margin: float | None = None
@@ -193,8 +192,7 @@ class HindsightRequest(Request):
     margins: list[Annotated[float, Meta(gt=0, le=1)]] = []  # noqa: RUF012
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetricForesight:
+class MetricForesight(msgspec.Struct, frozen=True, kw_only=True):
     """A metric of a suite beside an online one. Without a margin in a policy `margins` is empty."""
 
     offline: str

@@ -6,7 +6,6 @@ praise and "but" comes what counts."""
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import inf
@@ -77,8 +76,7 @@ _AGENT_CHARS = 300
 _TEXTS_REMEMBERED = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureRows:
+class FeatureRows(msgspec.Struct, frozen=True):
     """A sparse matrix as triples, in ascending order of rows."""
 
     count: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,8 +28,7 @@ _Place = tuple[int, bool, int]
 Evidence = Literal["user_stop", "interrupt"] | None
 
 
-@dataclass(frozen=True, slots=True)
-class FollowUp:
+class FollowUp(msgspec.Struct, frozen=True):
     session_id: str
     turn: int
     message: Message
@@ -65,8 +65,7 @@ class SessionTurn:
         return self.session_id, self.number
 
 
-@dataclass(frozen=True, slots=True)
-class SessionTurns:
+class SessionTurns(msgspec.Struct, frozen=True):
     session_id: str
     turns: list[SessionTurn]
     stopped_by_user: bool

@@ -21,7 +21,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from math import sqrt
@@ -44,8 +43,7 @@ Unjudged = Literal["budget", "unreachable", "unreadable_answer"]
 Tests = Literal["passed", "failed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     agent: str = ""
     previous: str = ""
@@ -80,8 +78,7 @@ _HELD_OUT_SHARE = 0.25
 _FRESH = "fresh"
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A labelled message of `examples/`.
 
     The words of `cues.toml` were chosen with most examples in view, so even held-out ones flatter
@@ -127,19 +124,17 @@ THRESHOLD = 0.5
 _BINS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(msgspec.Struct, frozen=True):
     """The quality for a label. A figure is None if its divisor is 0."""
 
     precision: float | None
     recall: float | None
     f1: float | None
     support: int
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Bin:
+class Bin(msgspec.Struct, frozen=True):
     low: float
     high: float
     count: int
@@ -147,8 +142,7 @@ class Bin:
     observed: float
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(msgspec.Struct, frozen=True):
     judge: str
     examples: int
     unjudged: dict[str, int]

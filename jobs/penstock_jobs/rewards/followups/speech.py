@@ -130,8 +130,7 @@ _CLAUSE_END = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
+class Speech(msgspec.Struct, frozen=True):
     text: str
     clauses: tuple[str, ...]
     pasted: float

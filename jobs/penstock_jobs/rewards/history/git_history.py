@@ -62,8 +62,7 @@ _MOVED_CHARS = 20
 _MOVES_MAX = 3
 
 
-@dataclass(frozen=True)
-class HistoryGaps:
+class HistoryGaps(msgspec.Struct, frozen=True):
     #: The newest moment of the clone's knowledge; None in the repository of the branch itself.
     known_until_us: int | None = None
     #: Passed horizons of edits after that moment.

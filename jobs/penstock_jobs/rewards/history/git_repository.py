@@ -7,10 +7,12 @@ import os
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
@@ -79,8 +81,7 @@ class Commit(NamedTuple):
     changed: tuple[Sequence[ChangedFile], ...] = ()
 
 
-@dataclass(frozen=True)
-class BranchHistory:
+class BranchHistory(msgspec.Struct, frozen=True):
     """Commits since a moment, oldest first. `before` lists the files at that moment."""
 
     commits: Sequence[Commit] = ()
@@ -92,12 +93,11 @@ class BranchHistory:
     unreadable: int = 0
 
 
-@dataclass(frozen=True)
-class BlobTexts:
+class BlobTexts(msgspec.Struct, frozen=True):
     """Texts by blob, without binary files."""
 
-    texts: dict[str, str] = field(default_factory=dict)
-    missing: set[str] = field(default_factory=set)
+    texts: dict[str, str] = msgspec.field(default_factory=dict)
+    missing: set[str] = msgspec.field(default_factory=set)
 
 
 def read_branch(repository: Repository, since_us: int) -> BranchHistory:

@@ -10,6 +10,8 @@ from posixpath import isabs, normpath
 from sys import byteorder
 from typing import Any, NamedTuple
 
+import msgspec
+
 from penstock_jobs.rewards.rows import State
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.places import Place
@@ -27,8 +29,7 @@ def code_units(text: str) -> str:
     return "".join(map(chr, array("H", text.encode(UTF16, "surrogatepass"))))
 
 
-@dataclass(frozen=True)
-class TrailTerms:
+class TrailTerms(msgspec.Struct, frozen=True):
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
     cells_max: int

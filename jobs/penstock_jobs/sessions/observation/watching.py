@@ -5,7 +5,6 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -179,8 +178,7 @@ Unseen = Literal["outside of the folder", "ignored by git", "too large", "not te
                  "never there"]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SeenFile:
+class SeenFile(msgspec.Struct, frozen=True):
     """The payload of an observation, or the reason why there is none."""
 
     facts: dict[str, Any]

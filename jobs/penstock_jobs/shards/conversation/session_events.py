@@ -105,8 +105,7 @@ def _order_key(event: Event) -> tuple[int, int, bytes]:
     return event.ts_us, seq, f"{event.type}\0{event.event_id or ''}\0".encode() + content
 
 
-@dataclass(frozen=True, slots=True)
-class EventProblem:
+class EventProblem(msgspec.Struct, frozen=True):
     """A problem that keeps an event, or a part of it, out of training."""
 
     kind: str

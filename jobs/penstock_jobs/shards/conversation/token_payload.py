@@ -55,8 +55,7 @@ class BrokenTokens(Exception):
     """Inconsistent tokens. The argument names the problem."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedTokens:
+class ExpectedTokens(msgspec.Struct, frozen=True):
     """Requirements on trained tokens; None accepts whatever the engine says."""
 
     tokenizer: str | None = None

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
+import msgspec
+
 from penstock_jobs.rewards.bucket import TurnKey
 from penstock_jobs.rewards.followups.follow_ups import FollowUp
 from penstock_jobs.shards.conversation.conversation import ChatMessage, Conversation, ModelCall
@@ -200,8 +202,7 @@ class ToldChain:
         return (session, turns[-1]) if turns else None
 
 
-@dataclass(frozen=True)
-class HintSource:
+class HintSource(msgspec.Struct, frozen=True):
     """A source of hints, by the name that recipes call it."""
 
     name: str

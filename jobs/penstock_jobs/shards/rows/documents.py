@@ -78,7 +78,7 @@ def build_documents(
     exclude = replace(recipe.exclude, near_duplicates=False)
     whole = replace(recipe, exclude=exclude, split=EvaluationSplit())
     plan = plan_shard(sessions, whole, pa.table({"session_id": rows["session_id"].unique()}))
-    limits = PartLimits(recipe.output.file_bytes or PartLimits.part_bytes_target)
+    limits = PartLimits(recipe.output.file_bytes or PartLimits().part_bytes_target)
     writer = PartWriter(AnnouncingStore(lake.store, lake.database, owner), folder, limits)
     with TemporaryFile(dir=lake.settings.data) as spool, writer:
         work = _TextBuild(sessions, recipe, wanted, spool)

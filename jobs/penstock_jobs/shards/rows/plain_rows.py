@@ -171,8 +171,7 @@ _SAME = {
 PlainCredit = Callable[[PlainSession, Sequence[int]], TokenRewards | None]
 
 
-@dataclass(frozen=True)
-class PlainRows:
+class PlainRows(msgspec.Struct, frozen=True):
     """Makes rows of plain sessions."""
 
     expected: ExpectedTokens

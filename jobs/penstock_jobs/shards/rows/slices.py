@@ -10,6 +10,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,18 +86,17 @@ class SliceTask:
     as_of_us: int
 
 
-@dataclass(frozen=True)
-class SliceResult:
+class SliceResult(msgspec.Struct, frozen=True):
     files: list[PartFile]
     samples: pa.Table
     left_out: pa.Table
-    branches_left_out: Counter[str] = field(default_factory=Counter)
+    branches_left_out: Counter[str] = msgspec.field(default_factory=Counter)
     #: Counts by kind of problems with events. Their sessions may have rows.
-    problems: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = msgspec.field(default_factory=Counter)
     #: Counts of hints by source, or by why they have no row, and of calls without a hint.
-    hints: Counter[str] = field(default_factory=Counter)
+    hints: Counter[str] = msgspec.field(default_factory=Counter)
     #: Rendered sessions whose engine reported ids beyond the tokenizer's.
-    strange: list[str] = field(default_factory=list)
+    strange: list[str] = msgspec.field(default_factory=list)
 
 
 def make_slice(task: SliceTask) -> SliceResult:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -75,8 +76,7 @@ class LeftOutSession(NamedTuple):
     detail: str | None = None
 
 
-@dataclass(frozen=True)
-class LeftOutSessions:
+class LeftOutSessions(msgspec.Struct, frozen=True):
     rows: pa.Table
 
     @classmethod

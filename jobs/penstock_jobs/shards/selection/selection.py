@@ -5,11 +5,11 @@ by rule is chosen with its negative value; a censored or excluded one is not. Se
 are one piece of work: they share a group and a stratum.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,14 +79,12 @@ class RewardsPending(PenstockError, http_status=409):
     recipe."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     chosen: pa.Table
     left_out: pa.Table
 
 
-@dataclass(frozen=True)
-class KnownSessions:
+class KnownSessions(msgspec.Struct, frozen=True):
     """Facts of a query's sessions and all others of their chains."""
 
     #: session_id, sorted, and chain.

@@ -6,6 +6,7 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 
@@ -47,8 +48,7 @@ ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProfile:
+class SessionProfile(msgspec.Struct, frozen=True):
     """Facts of a session for exclusions."""
 
     session_id: str

@@ -1,8 +1,9 @@
 """People of the demo who label messages, and how far the judge was from the truth."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+
+import msgspec
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake
@@ -71,8 +72,7 @@ def corrected_rate(lake: Lake, definition: Definition, sessions: set[str]) -> Ra
     return found.rate.value, (interval.high - interval.low) / 2
 
 
-@dataclass(frozen=True)
-class JudgeMiss:
+class JudgeMiss(msgspec.Struct, frozen=True):
     """Distances of rates of dissatisfied users from the truth: of the judge's own rate, and of the
     rate that labels correct, where people labelled messages."""
 

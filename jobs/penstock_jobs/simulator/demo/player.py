@@ -5,10 +5,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
+
+import msgspec
 
 from penstock.backends.execution import open_executor
 from penstock.backends.http.errors import ServerUnreachable
@@ -55,8 +56,7 @@ _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
 
 
-@dataclass(frozen=True, kw_only=True)
-class Player:
+class Player(msgspec.Struct, frozen=True, kw_only=True):
     lake: Lake
     server: Server
     folders: DemoFolders
@@ -64,10 +64,10 @@ class Player:
     sessions: int
     engines: Engines
     tell: Callable[[str], None]
-    _rounds: dict[str, int] = field(default_factory=dict)
-    _explained: set[str] = field(default_factory=set)
-    _said: dict[str, Sequence[Words]] = field(default_factory=dict)
-    misses: list[JudgeMiss] = field(default_factory=list)
+    _rounds: dict[str, int] = msgspec.field(default_factory=dict)
+    _explained: set[str] = msgspec.field(default_factory=set)
+    _said: dict[str, Sequence[Words]] = msgspec.field(default_factory=dict)
+    misses: list[JudgeMiss] = msgspec.field(default_factory=list)
 
     def begin(self) -> None:
         """Promote a first checkpoint without the gate."""

@@ -1,11 +1,11 @@
 """The story of the demo: its cycles and their texts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class Act:
+class Act(msgspec.Struct, frozen=True):
     """A cycle of the story: its loop file, its introduction, and the outcome that is meant."""
 
     loop: str
@@ -16,8 +16,7 @@ class Act:
     gate: str = ""
 
 
-@dataclass(frozen=True)
-class UserReaction:
+class UserReaction(msgspec.Struct, frozen=True):
     """The shares of kept edits and of turns with a dissatisfied user.
 
     The margins are half of the 95 % intervals over sessions."""
@@ -28,8 +27,7 @@ class UserReaction:
     dissatisfied_margin: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chapter:
+class Chapter(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     act: Act
     parent: str
@@ -48,8 +46,7 @@ class Chapter:
     stages: Sequence[tuple[str, float]]
 
 
-@dataclass(frozen=True)
-class StoryEnding:
+class StoryEnding(msgspec.Struct, frozen=True):
     checkpoint: str
     measured: UserReaction
     known: UserReaction

@@ -62,16 +62,14 @@ class SumSession:
     messages: list[Words] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ServedModel:
+class ServedModel(msgspec.Struct, frozen=True):
     """A checkpoint with the address of the proxy that records its calls."""
 
     checkpoint: str
     url: str
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(msgspec.Struct, frozen=True):
     """Sessions that began in a period."""
 
     sessions: list[SumSession]

@@ -7,11 +7,12 @@ counting for stored events.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal, NamedTuple
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
@@ -124,12 +125,11 @@ def standing_decisions(
     return {subject: consent for subject, consent in standing.items() if consent != CONSENT_UNKNOWN}
 
 
-@dataclass(frozen=True)
-class DecidedConsents:
+class DecidedConsents(msgspec.Struct, frozen=True):
     """Sessions whose consent decisions deny or allow; all others are in neither."""
 
     #: By session, the most specific kind of decision that denies it.
-    denied: Mapping[str, DecisionKind] = field(default_factory=dict)
+    denied: Mapping[str, DecisionKind] = msgspec.field(default_factory=dict)
     allowed: Collection[str] = frozenset()
 
 

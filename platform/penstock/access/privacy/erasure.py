@@ -11,11 +11,12 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -70,8 +71,7 @@ _LOOK_SECONDS = 0.2
 Follow = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Erasure:
+class Erasure(msgspec.Struct, frozen=True):
     id: str
     tenant: str
     kind: str
@@ -282,7 +282,7 @@ def _close(lake: Lake, id_: str) -> None:
 
 def list_erasures(lake: Lake) -> list[Erasure]:
     """All erasures, the newest last."""
-    columns = [erasure.c[name] for name in Erasure.__dataclass_fields__]
+    columns = [erasure.c[name] for name in Erasure.__struct_fields__]
     query = sa.select(*columns).order_by(erasure.c.started_at)
     with lake.database.read() as connection:
         rows = [dict(row) for row in connection.execute(query).mappings()]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,8 +47,7 @@ _PAGE = 10_000
 LOG, CONTENT, LINEAGE = range(3)
 
 
-@dataclass(frozen=True)
-class ErasureScope:
+class ErasureScope(msgspec.Struct, frozen=True):
     """A user, session, project or tenant to erase, up to a time."""
 
     tenant: str
@@ -77,8 +77,7 @@ WHOLE = erasure_session.c.named_us.is_(None)
 UNKNOWN_US = 0
 
 
-@dataclass(frozen=True)
-class ErasureOrder:
+class ErasureOrder(msgspec.Struct, frozen=True):
     """An erasure in progress. Its sessions are in the database, since there may be millions."""
 
     lake: Lake
@@ -176,8 +175,7 @@ class ErasedPart:
         return ErasedPart(dict(removed), seen, notes)
 
 
-@dataclass(frozen=True)
-class ErasureStep:
+class ErasureStep(msgspec.Struct, frozen=True):
     """A room's step; `run` yields each piece of its work when done."""
 
     phase: int

@@ -5,9 +5,9 @@ of arrival, which the gateway notes, so that an event that comes later never cha
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -110,8 +110,7 @@ def _lease_s(lake: Lake) -> float:
     return lake.settings.room(LakeSettings).lease_seconds
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(msgspec.Struct, frozen=True):
     """The owner of a session is the first user that it names. `named_us` is when the erased was
     named first."""
 

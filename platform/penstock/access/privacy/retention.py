@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from penstock.access.privacy.tombstones import remove_aged_tombstones
@@ -32,8 +33,7 @@ DAY_SECONDS = 86_400
 _AGE_SECONDS_MAX = 100 * 366 * DAY_SECONDS
 
 
-@dataclass(frozen=True)
-class RetentionScope:
+class RetentionScope(msgspec.Struct, frozen=True):
     """All data of a tenant up to a time."""
 
     tenant: str
@@ -51,8 +51,7 @@ class RetentionCount:
     held: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class RetentionPart:
+class RetentionPart(msgspec.Struct, frozen=True):
     """A room's kind of data: how to count and remove what is too old."""
 
     count: Callable[[Lake, RetentionScope], RetentionCount]
@@ -131,8 +130,7 @@ def _tenants(lake: Lake) -> set[str]:
 # Runs
 
 
-@dataclass(frozen=True)
-class RetentionOutcome:
+class RetentionOutcome(msgspec.Struct, frozen=True):
     tenant: str
     kind: str
     until_us: int

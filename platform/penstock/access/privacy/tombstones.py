@@ -10,7 +10,6 @@ import hmac
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from operator import attrgetter
@@ -35,8 +34,7 @@ TENANT: Final = "tenant"
 _PURPOSE = "tombstones"
 
 
-@dataclass(frozen=True)
-class TombstoneKey:
+class TombstoneKey(msgspec.Struct, frozen=True):
     secret: bytes
 
     @classmethod
@@ -48,8 +46,7 @@ class TombstoneKey:
         return hmac.digest(self.secret, content, hashlib.sha256).hex()
 
 
-@dataclass(frozen=True)
-class ErasedEvents:
+class ErasedEvents(msgspec.Struct, frozen=True):
     """Positions of erased events and rejected lines, as of the newest tombstone read."""
 
     positions: frozenset[int]

@@ -3,7 +3,7 @@ entry breaks all that follow."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -24,8 +24,7 @@ _SUBJECT_CHARS_MAX = 512
 _ACTOR_CHARS_MAX = 128
 
 
-@dataclass(frozen=True, kw_only=True)
-class Deed:
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
     """An action of somebody, for the audit. Entries are never erased, so names and texts of people,
     sessions and projects do not belong here: use `person_digest`."""
 
@@ -33,7 +32,7 @@ class Deed:
     actor: str
     action: Action
     subject: str = ""
-    facts: Mapping[str, str | int | None] = field(default_factory=dict)
+    facts: Mapping[str, str | int | None] = msgspec.field(default_factory=dict)
 
 
 def entry_of(deed: Deed) -> dict[str, Any]:
@@ -73,8 +72,7 @@ class Head:
 BEGINNING = Head()
 
 
-@dataclass(frozen=True)
-class Flaw:
+class Flaw(msgspec.Struct, frozen=True):
     """The first entry of a chain that is not as it was written."""
 
     number: int

@@ -5,9 +5,10 @@ writes to the database can make all hashes anew, but not the signature of the ne
 is not in the database."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Connection, String, Table
 
@@ -40,8 +41,7 @@ def heads_in(entries: Table) -> sa.Select[Any]:
     return sa.select(chain_head).where(chain_head.c.entries == entries.name)
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """The rows of a table that have the same values in the columns `whose`, the tenant among
     them. The column `numbered` counts them from 1."""
 

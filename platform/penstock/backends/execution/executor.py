@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
+import msgspec
+
 from penstock.core.errors import PenstockError
 from penstock.core.settings import GIB, RoomSettings, setting
 
@@ -11,8 +13,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class TaskResult(Generic[Task, Result]):
+class TaskResult(msgspec.Struct, Generic[Task, Result], frozen=True):
     task: Task
     result: Result
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import urlsplit
 
+import msgspec
+
 from penstock.backends.http.errors import AddressForbidden
 from penstock.core.errors import InvalidInput, SettingInvalid
 from penstock.core.settings import RoomSettings, Settings, setting
@@ -50,8 +52,7 @@ _SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3
 _CARRIERS = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
 
 
-@dataclass(frozen=True)
-class EgressPolicy:
+class EgressPolicy(msgspec.Struct, frozen=True):
     """Addresses of the internet, and the networks that the operator allows beside them."""
 
     allowed: tuple[_Network, ...] = ()

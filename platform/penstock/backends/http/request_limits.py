@@ -8,7 +8,6 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -122,13 +121,12 @@ def bounded_answer(
 # Threads
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(msgspec.Struct, frozen=True):
     tenant: str
     function: Callable[[], Any]
     #: So that log lines of the work carry the id of its request.
-    context: Context = field(default_factory=copy_context)
-    result: "Future[Any]" = field(default_factory=Future)
+    context: Context = msgspec.field(default_factory=copy_context)
+    result: "Future[Any]" = msgspec.field(default_factory=Future)
 
 
 #: So many tenants for each slot start work at once.
@@ -215,8 +213,7 @@ class RequestSlots:
             work.result.set_exception(error) if error else work.result.set_result(result)
 
 
-@dataclass(frozen=True)
-class RequestBounds:
+class RequestBounds(msgspec.Struct, frozen=True):
     """Threads and bytes that all requests share, each tenant a part of them."""
 
     #: Threads for work, and for work that reads rows.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby, pairwise
 
+import msgspec
 from markupsafe import Markup, escape
 
 from penstock.doors.console.figures import short
@@ -72,22 +73,19 @@ def rounded_scale(values: Sequence[float], start: float, end: float, *, zero: bo
     return Scale(low, high, start, end)
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     label: str  # in the legend
     points: Sequence[tuple[float, float | None]]
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     label: str
     value: float
     tone: str = ""
     href: str = ""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     label: str
     low: float | None
     value: float | None
@@ -97,8 +95,7 @@ class Interval:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(msgspec.Struct, frozen=True):
     label: str
     x: float
     y: float

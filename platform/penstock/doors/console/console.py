@@ -61,8 +61,7 @@ _AWAITED = "awaited.html.jinja"
 PageKey = tuple[str, str, str, bytes]
 
 
-@dataclass(frozen=True)
-class RememberedPage:
+class RememberedPage(msgspec.Struct, frozen=True):
     #: Or why it could not be made.
     content: Content | PenstockError
     made_us: int

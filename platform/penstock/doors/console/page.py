@@ -2,10 +2,12 @@
 HTTP API."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
+
+import msgspec
 
 from penstock.access import Role
 from penstock.access.endpoint_routes import caller_of
@@ -21,8 +23,7 @@ from penstock.lake.query.lake_query import OwnQuery, WrittenAnswer
 from penstock.lake.query.row_formats import WireFormat
 
 
-@dataclass(frozen=True)
-class Visitor:
+class Visitor(msgspec.Struct, frozen=True):
     grant: Grant
     lake: Lake
     quotas: Quotas
@@ -95,28 +96,24 @@ GROUPS: tuple[Group, ...] = ("Production", "Training", "Release", "Service")
 Content = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Redirect:
+class Redirect(msgspec.Struct, frozen=True):
     path: str
     notice: str = ""
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     content: Content
     status: int
 
 
-@dataclass(frozen=True)
-class Download:
+class Download(msgspec.Struct, frozen=True):
     name: str
     media_type: str
     content: bytes
     status: int = 200
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsolePage(Generic[R]):
+class ConsolePage(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """A page of the console. `request` has the fields of path, query and form.
 
     `template` is `package:path`. It gets the content that `work` returns, the request as `asked`,

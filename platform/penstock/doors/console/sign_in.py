@@ -6,7 +6,6 @@ import hmac
 import secrets
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -135,8 +134,7 @@ _USE_NOTED_SECONDS = 60
 _TOKEN_BYTES = 32
 
 
-@dataclass(frozen=True)
-class BrowserSession:
+class BrowserSession(msgspec.Struct, frozen=True):
     tenant: str
     key_id: str
     created_at: int
@@ -240,8 +238,7 @@ class TokenAnswer(msgspec.Struct):
     id_token: str
 
 
-@dataclass(frozen=True)
-class Person:
+class Person(msgspec.Struct, frozen=True):
     name: str
     key: str
 
@@ -282,8 +279,7 @@ def person_of(claims: Mapping[str, Any], keys: Mapping[str, str], groups_claim: 
     raise SignInRefused(why=f"{name} is in no group of PENSTOCK_OIDC_GROUPS; ask your operator")
 
 
-@dataclass(frozen=True)
-class OpenIdProvider:
+class OpenIdProvider(msgspec.Struct, frozen=True):
     settings: ConsoleSettings
 
     @classmethod

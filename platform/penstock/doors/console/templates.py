@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
+import msgspec
 from litestar import Response, get
 from litestar.exceptions import NotFoundException
 from markupsafe import Markup
@@ -23,8 +24,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 _DIGEST_CHARS = 16
 
 
-@dataclass(frozen=True)
-class Assets:
+class Assets(msgspec.Struct, frozen=True):
     digest: str
     contents: dict[str, bytes]
 

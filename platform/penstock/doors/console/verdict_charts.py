@@ -1,9 +1,9 @@
 """Charts of a verdict: each statistic as an interval against its margin."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from markupsafe import Markup
 
 from penstock.doors.console.charts import Interval, interval_chart
@@ -20,13 +20,12 @@ _OTHER_PARTS = (
 )
 
 
-@dataclass(frozen=True)
-class DrawnPart:
+class DrawnPart(msgspec.Struct, frozen=True):
     name: str
     outcome: str
     why: str
-    charts: list[Markup] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    charts: list[Markup] = msgspec.field(default_factory=list)
+    facts: list[tuple[str, str]] = msgspec.field(default_factory=list)
 
 
 def drawn_parts(document: Part) -> list[DrawnPart]:

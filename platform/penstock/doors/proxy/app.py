@@ -2,11 +2,11 @@
 
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
 import structlog
 import uvicorn
 
@@ -29,15 +29,14 @@ _END_SECONDS = 10
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProxyPlan:
+class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
     upstream: HttpAddress
     engine: EngineKind | None = None
-    labels: Labels = field(default_factory=Labels)
+    labels: Labels = msgspec.field(default_factory=Labels)
     #: File in which `penstock channels follow` names what it loaded.
     serving_state: Path | None = None
     #: Sampling by default, where the engine does not tell it.
-    sampling: Mapping[str, float] = field(default_factory=dict)
+    sampling: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 class ProxyApp:

@@ -34,8 +34,7 @@ _SESSION_HEADERS = (b"x-claude-code-session-id", b"session_id", b"session-id", b
 _CONSENTS = frozenset(("train", "no_train", "unknown"))
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(msgspec.Struct, frozen=True):
     session: str | None = None
     checkpoint: str | None = None
     user: str | None = None
@@ -47,8 +46,7 @@ class Labels:
     client: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     #: Path at the upstream, with the query.
     path: bytes
     #: None: passed on without being recorded.

@@ -6,7 +6,6 @@ removes from the answer what the client did not ask for. The client gets the eng
 import enum
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -133,8 +132,7 @@ _EMPTY_DELTAS = (b"{}", b'{"reasoning_content":null}')
 _NULL = b"null"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
+class EngineRequest(msgspec.Struct, frozen=True):
     body: bytes
     #: Questions that the client did not ask. If empty, the answer passes unchanged.
     hidden: frozenset[str] = frozenset()

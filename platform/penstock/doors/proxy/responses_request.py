@@ -1,7 +1,6 @@
 """Requests of OpenAI's Responses protocol, as chat completions."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,13 +28,12 @@ _FOREIGN = ("background", "conversation", "prompt")
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolNames:
+class ToolNames(msgspec.Struct, frozen=True):
     """Functions of the chat, and what the client calls them: its namespace and its name."""
 
-    clients: dict[str, tuple[str, str]] = field(default_factory=dict)
+    clients: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     #: Functions that stand for tools with free text.
-    free: set[str] = field(default_factory=set)
+    free: set[str] = msgspec.field(default_factory=set)
 
 
 def chat_of_responses(

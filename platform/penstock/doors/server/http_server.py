@@ -12,10 +12,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import structlog
 import typer
 import uvicorn
@@ -58,8 +58,7 @@ class CertificateUnfit(PenstockError, exit_status=2):
 log_line = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class ServerTls:
+class ServerTls(msgspec.Struct, frozen=True):
     """The server's certificate. Connections that began before a renewal keep the old one."""
 
     context: ssl.SSLContext

@@ -150,7 +150,6 @@ class Service:
         self.lake.redaction_modes.is_kept = True
         if self.listens:
             note_settings(self.lake.database, self.settings, f"serve {self.name}")
-            self.statements.start()
             self.watcher.start()
         if self.lake.database.signs:
             _ = SigningKey.of(self.settings).public  # an unfit key fails the start

@@ -13,6 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 
+import msgspec
+
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.settings import RoomSettings, setting
 from penstock.core.toml_document import (
@@ -104,8 +106,7 @@ class Rule:
         return all(check(candidate) for check in self.checks)
 
 
-@dataclass(frozen=True)
-class RuleBook:
+class RuleBook(msgspec.Struct, frozen=True):
     """The rules in use, each with its mode."""
 
     rules: tuple[Rule, ...]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+import msgspec
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import clock_us, put_rows
@@ -28,8 +28,7 @@ _LEASE_SECONDS = 30.0
 _WAIT_SECONDS_MAX = 60.0
 
 
-@dataclass(frozen=True)
-class Publication:
+class Publication(msgspec.Struct, frozen=True):
     tenant: str
     files: int
     rows: int
@@ -38,8 +37,7 @@ class Publication:
     metadata: str | None
 
 
-@dataclass(frozen=True)
-class PublishedTable:
+class PublishedTable(msgspec.Struct, frozen=True):
     tenant: str
     files: int
     rows: int

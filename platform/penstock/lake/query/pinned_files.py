@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from penstock.backends.storage.object_store import ObjectStore, RandomAccess
@@ -35,8 +36,7 @@ class DistantFile(Protocol):
     def read(self, start: int, length: int) -> bytes: ...
 
 
-@dataclass(frozen=True)
-class FileTail:
+class FileTail(msgspec.Struct, frozen=True):
     size: int
     content: bytes
 
@@ -67,14 +67,13 @@ class FileTails:
                 self._bytes -= len(dropped.content)
 
 
-@dataclass(frozen=True)
-class _Span:
+class _Span(msgspec.Struct, frozen=True):
     """A piece of a file that is read or being read."""
 
     name: str
     first: int
     size: int
-    content: "Future[bytes]" = field(default_factory=Future)
+    content: "Future[bytes]" = msgspec.field(default_factory=Future)
 
     def holds(self, name: str, start: int, length: int) -> bool:
         end = self.first + self.size
@@ -168,8 +167,7 @@ class PinnedFiles:
             self._idle.appendleft((name, source))
 
 
-@dataclass(frozen=True)
-class _PinnedFile:
+class _PinnedFile(msgspec.Struct, frozen=True):
     files: PinnedFiles
     name: str
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 ROWS_SHOWN_MAX = 200
 _CELL_CHARS_MAX = 300
@@ -79,6 +78,8 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _plot_of(table: pa.Table) -> Plot | None:
     """Lines over the first column where that is a time, bars where it is a text."""
+    import pyarrow.compute as pc
+
     first, *others = [field.type for field in table.schema]
     numbers = [at for at, kind in enumerate(others, 1) if _is_number(kind)][:_SERIES_MAX]
     if not numbers:

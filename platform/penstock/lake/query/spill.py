@@ -5,11 +5,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.core.files import make_directory
 
@@ -80,8 +81,7 @@ FREE_BYTES = 64 << 20
 LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class SpillRate:
+class SpillRate(msgspec.Struct, frozen=True):
     """A limit on writing. Zero bytes per second is no limit."""
 
     bytes_per_second: int

@@ -131,15 +131,12 @@ _READS_MAX = 4
 
 class StatementProcesses:
     def __init__(self, *, distant_files: bool = False, log_format: str = "text") -> None:
-        """Prepare. `distant_files` says that the lake's files are in a remote store."""
+        """Prepare; the first statement starts the fork server. `distant_files` says that the lake's
+        files are in a remote store."""
         self._log_format = log_format
         self._preload = ["fsspec"] if distant_files else []
         self._lock = threading.Lock()
         self._process: GuardedProcess | None = None
-
-    def start(self) -> None:
-        with self._lock:
-            self._start()
 
     def open(self, limits: StatementLimits) -> "ProcessStatement":
         ours, theirs = socket.socketpair()

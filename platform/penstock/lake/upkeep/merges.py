@@ -13,6 +13,7 @@ from math import floor, gcd, inf, log
 from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -62,8 +63,7 @@ Result = TypeVar("Result", bound=StoredFile)
 MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFailed
 
 
-@dataclass(frozen=True)
-class Merger(Generic[File, Result]):
+class Merger(msgspec.Struct, Generic[File, Result], frozen=True):
     """The functions that merge files of one kind. They stand at the top of a module."""
 
     #: Writes the merged file. Raises CompactionConflict, LakeDamaged, OSError.

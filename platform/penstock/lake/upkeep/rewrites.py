@@ -6,10 +6,11 @@ A file of the other events is announced and written, and replaces the old one in
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
@@ -58,8 +59,7 @@ RowMask = Callable[[pa.Table], pa.ChunkedArray]
 ChooseRows = Callable[[Collection[SessionId]], RowMask | None]
 
 
-@dataclass(frozen=True)
-class RewrittenSegment:
+class RewrittenSegment(msgspec.Struct, frozen=True):
     old_name: str
     #: Removed rows that were live: rows of replaced segments are not counted twice.
     events: int

@@ -7,8 +7,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 
+import msgspec
 import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection, bindparam
@@ -112,8 +112,7 @@ class Upkeep:
 # Collection
 
 
-@dataclass(frozen=True)
-class CollectionReport:
+class CollectionReport(msgspec.Struct, frozen=True):
     #: Replaced files, by folder.
     replaced: dict[str, int]
     uncommitted: int

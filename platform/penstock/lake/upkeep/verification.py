@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -41,8 +42,7 @@ _FILES_PER_TASK = 8  # opening a lake is a small part of a task
 _SEGMENTS = "events"
 
 
-@dataclass(frozen=True)
-class VerificationFinding:
+class VerificationFinding(msgspec.Struct, frozen=True):
     name: str
     problem: str
 

@@ -6,7 +6,7 @@ of their names, so transactions never deadlock."""
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -85,8 +85,7 @@ def channels_at(connection: Connection, tenant: str, name: str) -> list[Change]:
     return [change for change in changes if name in (change.checkpoint, change.canary)]
 
 
-@dataclass(frozen=True)
-class ServingChannel:
+class ServingChannel(msgspec.Struct, frozen=True):
     channel: str
     arm: Arm
 
@@ -121,8 +120,7 @@ Expected = str | UnsetType | None
 ANY = UNSET
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChangeOrder:
+class ChangeOrder(msgspec.Struct, frozen=True, kw_only=True):
     """A request to change a channel. It fails unless the channel is at `expect_version`."""
 
     tenant: str
@@ -133,8 +131,7 @@ class ChangeOrder:
     expect_version: int | None = None
 
 
-@dataclass(frozen=True)
-class HeldChannel:
+class HeldChannel(msgspec.Struct, frozen=True):
     connection: Connection
     before: Change
 
@@ -235,8 +232,7 @@ def conflict(expected: object, present: Change) -> PromotionConflict:
 _PARTS = 2**53
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     checkpoint: str
     arm: Arm
 

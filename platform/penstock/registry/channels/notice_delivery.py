@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import sqlalchemy as sa
 import structlog
 
@@ -48,8 +49,7 @@ _LOOKS_A_LEASE = 4
 log_line = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class PendingNotices:
+class PendingNotices(msgspec.Struct, frozen=True):
     target: str
     tenant: str
     channel: str

@@ -3,7 +3,7 @@
 Both compare and swap the version of a channel, and add one row to its history."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypedDict, Unpack
 
@@ -55,8 +55,7 @@ from penstock.registry.gate.verdict import GateRefused, Verdict
 Judge = Callable[[str, str], Verdict]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Promotion(ChangeOrder):
+class Promotion(ChangeOrder, frozen=True, kw_only=True):
     """`share` makes a canary. The caller checks whether the actor may `override`."""
 
     checkpoint: str
@@ -193,8 +192,7 @@ def _check_candidate(connection: Connection, promotion: Promotion, before: Chang
     return candidate
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rollback(ChangeOrder):
+class Rollback(ChangeOrder, frozen=True, kw_only=True):
     """`to` names the checkpoint to roll back to."""
 
     to: str | None = None

@@ -142,8 +142,7 @@ def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class DeliveryFailure:
+class DeliveryFailure(msgspec.Struct, frozen=True):
     """The reason that a target did not take a notice, and how long to pause."""
 
     problem: str

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import msgspec
+
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.files import DIGEST_PREFIX
 from penstock.core.notebook import NotebookRecord
@@ -59,8 +61,7 @@ class StateMove:
     at: str
 
 
-@dataclass(frozen=True)
-class Learner:
+class Learner(msgspec.Struct, frozen=True):
     """A checkpoint that was trained on a shard, or inherited it `through` its parent."""
 
     checkpoint: str

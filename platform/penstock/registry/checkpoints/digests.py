@@ -51,8 +51,7 @@ class SourceFile:
     open: Callable[[], AbstractContextManager[Readable]]
 
 
-@dataclass(frozen=True)
-class FilesDigest:
+class FilesDigest(msgspec.Struct, frozen=True):
     digest: str | None = None
     bytes: int | None = None
     why: str = ""

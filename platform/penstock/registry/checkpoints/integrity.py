@@ -1,7 +1,7 @@
 """Comparison of attempts, runs and versions of suites with what the journal recorded."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,8 +34,7 @@ Key = TypeVar("Key", str, Place)
 Recorded = AttemptRow | dict[str, Any]
 
 
-@dataclass(frozen=True)
-class CheckedAttempts:
+class CheckedAttempts(msgspec.Struct, frozen=True):
     """Attempts, their journal, and `alterations`: which rows differ from it."""
 
     attempts: Sequence[RecordedAttempt]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+import msgspec
 import sqlalchemy as sa
 
 from penstock.access.privacy.consents import NO_TRAIN
@@ -18,8 +19,7 @@ from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move, ch
 from penstock.shards.tables import ERASED, shard, shard_mark
 
 
-@dataclass(frozen=True)
-class TrainingShard:
+class TrainingShard(msgspec.Struct, frozen=True):
     """A shard that trained a checkpoint. `name` is None if it is no longer registered."""
 
     checkpoint: str
@@ -27,8 +27,7 @@ class TrainingShard:
     name: str | None
 
 
-@dataclass(frozen=True)
-class ShardMark:
+class ShardMark(msgspec.Struct, frozen=True):
     checkpoint: str
     shard: str
     session_id: str
@@ -36,8 +35,7 @@ class ShardMark:
     marked_at: str
 
 
-@dataclass(frozen=True)
-class MarkedTraining:
+class MarkedTraining(msgspec.Struct, frozen=True):
     """Counts of learned sessions that were erased or lost their consent, and their shards."""
 
     erased: int = 0

@@ -15,16 +15,14 @@ from penstock.registry.checkpoints.journal import AttemptScope, append_entry, js
 from penstock.registry.checkpoints.tables import benchmark_attempt, suite_version
 
 
-@dataclass(frozen=True)
-class SuiteTask:
+class SuiteTask(msgspec.Struct, frozen=True):
     name: str
     tags: tuple[str, ...] = ()
     #: Of all that its result depends on; None if an import brought it.
     digest: str | None = None
 
 
-@dataclass(frozen=True)
-class SuiteContent:
+class SuiteContent(msgspec.Struct, frozen=True):
     """The content of tasks. Shards leave out sessions that contain it."""
 
     #: By task: its question and its answer.
@@ -118,8 +116,7 @@ def suite_names(database: Database, tenant: str) -> list[str]:
 CHECKPOINTS_MIN, ATTEMPTS_MIN = 3, 14
 
 
-@dataclass(frozen=True)
-class SettledTask:
+class SettledTask(msgspec.Struct, frozen=True):
     """A task that all of the newest checkpoints pass, or all fail, at every attempt."""
 
     task: str

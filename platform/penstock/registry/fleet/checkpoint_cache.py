@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
+
 from penstock.core.errors import InvalidInput, PenstockError, one_line
 from penstock.core.files import (
     DIGEST_PREFIX,
@@ -80,8 +82,7 @@ def _failed(link: ChainLink, why: str) -> FetchFailed:
     return FetchFailed(checkpoint=link.name, uri=link.uri, why=why)
 
 
-@dataclass(frozen=True)
-class CachedCopy:
+class CachedCopy(msgspec.Struct, frozen=True):
     """A copy in the cache. `fetched` says that it was missing or `damaged`."""
 
     bytes: int

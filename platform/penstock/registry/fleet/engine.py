@@ -3,7 +3,6 @@
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -62,8 +61,7 @@ def write_memory(directory: Path, memory: SidecarMemory) -> None:
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
 
 
-@dataclass(frozen=True)
-class CommandEnd:
+class CommandEnd(msgspec.Struct, frozen=True):
     """The end of a command. `how` is empty after status 0; `given_up` says that it was
     cancelled."""
 

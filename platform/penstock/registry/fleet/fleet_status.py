@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
@@ -18,8 +17,7 @@ State = Literal["waiting", "fetching", "loading", "loaded", "failed"]
 STATES: tuple[State, ...] = get_args(State)
 
 
-@dataclass(frozen=True)
-class PartTarget:
+class PartTarget(msgspec.Struct, frozen=True):
     """The checkpoint that a part of a channel should serve."""
 
     #: The number of its weights; without a checkpoint, the version of the channel.
@@ -37,8 +35,7 @@ def part_target(channel: "ChannelState", part: str) -> PartTarget:
     return PartTarget(version, channel.checkpoint, channel.digest)
 
 
-@dataclass(frozen=True)
-class ReplicaGroup:
+class ReplicaGroup(msgspec.Struct, frozen=True):
     """Replicas with equal reports, and when the first and last of them had loaded it."""
 
     part: str

@@ -33,8 +33,7 @@ _LEAVE_SECONDS_MAX = 5.0
 _CHECKPOINT = "The name of a checkpoint"
 
 
-@dataclass(frozen=True)
-class ChainLink:
+class ChainLink(msgspec.Struct, frozen=True):
     name: str
     digest: str
     uri: str

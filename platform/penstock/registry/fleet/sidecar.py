@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -38,8 +37,7 @@ RETRY_SECONDS_MAX = 300.0
 _DOUBLINGS_MAX = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class SidecarPlan:
+class SidecarPlan(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     part: PartName
     replica: str

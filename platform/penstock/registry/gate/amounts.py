@@ -4,11 +4,11 @@ An attempt is missing if it has no score, lacks the metric, or was never made.""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import isfinite, nan
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt, listed
@@ -22,12 +22,11 @@ Amounts = dict[str, list[tuple[float, float]]]
 ROLES = ("candidate", "incumbent")
 
 
-@dataclass(frozen=True)
-class SideAmounts:
+class SideAmounts(msgspec.Struct, frozen=True):
     """`missing` counts missing attempts per task."""
 
     amounts: Amounts
-    missing: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, int]:
@@ -35,8 +34,7 @@ class SideAmounts:
         return {"tasks": len(self.missing) - len(short), "attempts": sum(short)}
 
 
-@dataclass(frozen=True)
-class MetricAmounts:
+class MetricAmounts(msgspec.Struct, frozen=True):
     """Amounts of the candidate, and of the incumbent if there is one. A `gap` prevents any
     decision."""
 

@@ -105,8 +105,7 @@ def _noise(scores: Sequence[float]) -> float:
     return mean * (1 - mean)
 
 
-@dataclass(frozen=True)
-class LookProgress:
+class LookProgress(msgspec.Struct, frozen=True):
     """The last complete look (0: none yet), its attempts by task, and what the next look needs, by
     number and task."""
 

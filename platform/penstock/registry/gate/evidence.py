@@ -35,8 +35,7 @@ from penstock.registry.gate.policy import CanarySteps, Policy, parse
 from penstock.registry.gate.tables import approval, gate_policy, live_look
 
 
-@dataclass(frozen=True, kw_only=True)
-class GatedChannel:
+class GatedChannel(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     name: str
     version: int = 0
@@ -90,8 +89,7 @@ class SideEvidence:
         return f"sha256:{hashlib.sha256(msgspec.json.encode(sorted(rows))).hexdigest()}"
 
 
-@dataclass(frozen=True)
-class SuiteEvidence:
+class SuiteEvidence(msgspec.Struct, frozen=True):
     """`tasks` is empty if the suite's tasks are unknown."""
 
     suite: str
@@ -102,13 +100,12 @@ class SuiteEvidence:
     #: Why no version counts, though some exist.
     unlisted: str | None = None
     #: Tasks that are not the same at the incumbent's version, with the reason.
-    apart: Mapping[str, str] = field(default_factory=dict)
+    apart: Mapping[str, str] = msgspec.field(default_factory=dict)
     journal: Head = BEGINNING
     alterations: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class LiveLook:
+class LiveLook(msgspec.Struct, frozen=True):
     """The newest look at the running canary; without a document there was none."""
 
     since_version: int | None

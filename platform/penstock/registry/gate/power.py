@@ -41,8 +41,7 @@ _SIDES_MAX = 2
 _TINY = 1e-12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spread:
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """Variances of the difference of two checkpoints: between tasks, and of one attempt of each."""
 
     between: float
@@ -178,22 +177,19 @@ def _least(low: int, high: int, enough: Callable[[int], bool]) -> int | None:
     return low + bisect_left(range(low, high), x=True, key=enough)
 
 
-@dataclass(frozen=True)
-class PowerCell:
+class PowerCell(msgspec.Struct, frozen=True):
     tasks: int
     attempts: int
     margin: float
     power: float
 
 
-@dataclass(frozen=True)
-class TasksNeeded:
+class TasksNeeded(msgspec.Struct, frozen=True):
     attempts: int
     tasks: int | None
 
 
-@dataclass(frozen=True)
-class PowerPlan:
+class PowerPlan(msgspec.Struct, frozen=True):
     suite: str
     metric: str
     margin: float

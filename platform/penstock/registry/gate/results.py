@@ -3,8 +3,10 @@ without statistics."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import fsum
+
+import msgspec
 
 from penstock.core.toml_document import unknown
 from penstock.registry.checkpoints.attempts import RecordedAttempt, error_groups, listed
@@ -44,8 +46,7 @@ class SideResults:
         return max(attempts, self.tried.get(task, 0), self.planned.get(task, 0))
 
 
-@dataclass(frozen=True)
-class SuiteResults:
+class SuiteResults(msgspec.Struct, frozen=True):
     evidence: SuiteEvidence
     problems: Sequence[str]
     #: The tasks that count on both sides: the suite's, or all that were tried.
@@ -56,7 +57,7 @@ class SuiteResults:
     design: Design | None = None
     look: int = 0
     #: The left out tasks, with the reasons: the policy's, or another version's.
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def suite(self) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +31,7 @@ _LEAST = 1e-12
 _STEPS_MOST = 50
 
 
-@dataclass(frozen=True)
-class Ranges:
+class Ranges(msgspec.Struct, frozen=True):
     """One value per task, between `low` and `high`, which differ if something is missing. `seen` is
     the observed value, or NaN."""
 
@@ -252,8 +252,7 @@ def _chance(sample: "_Sample", limit: float) -> Values:
     return np.minimum(_expanded_chance(sample, limit), _lost_chance(sample, limit))
 
 
-@dataclass(frozen=True)
-class _Sample:
+class _Sample(msgspec.Struct, frozen=True):
     """The inputs of the bounds, one value per row. A row is a sample, or stands for all completions
     with means in one part of the range, with the worst of each value."""
 

@@ -16,8 +16,7 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
 Finding = tuple[Outcome, str]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The document holds everything that the outcome depends on. Only PASS opens the gate."""
 
     outcome: Outcome

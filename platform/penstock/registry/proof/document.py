@@ -6,9 +6,10 @@ sections of their own."""
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 
 from penstock.access.tables import OPEN, erasure
@@ -35,8 +36,7 @@ from penstock.shards.tables import ERASED, shard
 PROOF_FORMAT = "penstock proof 1"
 
 
-@dataclass(frozen=True)
-class ProofSubject:
+class ProofSubject(msgspec.Struct, frozen=True):
     """The checkpoint to prove. `parents` start with the nearest."""
 
     lake: Lake
@@ -46,7 +46,7 @@ class ProofSubject:
     #: Compare the checksums of shard files, not only their sizes.
     read_files: bool = False
     #: What cannot be shown, of what, and why.
-    gaps: list[dict[str, str]] = field(default_factory=list)
+    gaps: list[dict[str, str]] = msgspec.field(default_factory=list)
 
     @property
     def ancestry(self) -> list[Checkpoint]:
