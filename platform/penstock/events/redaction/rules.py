@@ -327,19 +327,19 @@ def _hidden_words(needles_of_rules: Sequence[Sequence[str]]) -> list[str]:
 
 def _in_base64(content: bytes) -> Iterator[str]:
     """Encode what begins at any byte of three; of a short one all letters of its ends."""
-    short = len(content) <= _NEEDLE_CHARS_MIN
     for before in range(3):
-        places = slice(8 * before // 6, -(-8 * (before + len(content)) // 6))
+        bits = 8 * before, 8 * (before + len(content))
+        if len(content) > _NEEDLE_CHARS_MIN:
+            whole = slice(-(-bits[0] // 6), bits[1] // 6)
+            yield re.escape(base64.b64encode(bytes(before) + content)[whole].decode())
+            continue
+        places = slice(bits[0] // 6, -(-bits[1] // 6))
         filled = (
             base64.b64encode(bytes([fill]) * before + content + bytes([fill]) * 2).decode()[places]
-            for fill in (range(256) if short else (0, 255))
+            for fill in range(256)
         )
         letters = ["".join(sorted(set(of_place))) for of_place in zip(*filled, strict=True)]
-        yield "".join(
-            re.escape(of) if len(of) == 1 else f"[{re.escape(of)}]"
-            for of in letters
-            if short or len(of) == 1
-        )
+        yield "".join(re.escape(of) if len(of) == 1 else f"[{re.escape(of)}]" for of in letters)
 
 
 class _ScreenAtOnce:
