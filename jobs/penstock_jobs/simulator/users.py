@@ -1,9 +1,8 @@
 """Users: their habits, what they say, and how they react to the agent's work."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
-
-import msgspec
 
 from penstock_jobs.rewards.followups.judge import Label
 from penstock_jobs.simulator.grammar import TONGUES, Dice, Names, phrases
@@ -33,7 +32,8 @@ _BENT: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
-class World(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class World:
     """The habits of users, as shares of users and as chances. The first world is the plain one."""
 
     name: str = "plain"
@@ -58,7 +58,7 @@ class World(msgspec.Struct, frozen=True):
     #: They let the agent try again, and dislike questions about a task that is clear.
     patience: float = 0.5
     annoyed: float = 0.25
-    kinds: Mapping[Kind, float] = msgspec.field(default_factory=_KINDS.copy)
+    kinds: Mapping[Kind, float] = field(default_factory=_KINDS.copy)
     #: They speak with the third of the phrases that nobody saw.
     held_out: bool = False
 
@@ -111,7 +111,8 @@ class Reaction(NamedTuple):
     stops: bool
 
 
-class User(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class User:
     name: str
     world: World
     strictness: float

@@ -57,7 +57,7 @@ def test_a_digest_names_a_folder_of_copies_or_nothing(tmp_path: Path, digest: st
     with pytest.raises(InvalidInput):
         ChainLink("one", digest, "/m/one", "whole", None)
     link = ChainLink("one", DIGEST, "/m/one", "whole", None)
-    object.__setattr__(link, "digest", digest)
+    msgspec.structs.force_setattr(link, "digest", digest)
     with pytest.raises(InvalidInput):
         CheckpointCache(tmp_path, Settings(data=tmp_path)).path(link)
 

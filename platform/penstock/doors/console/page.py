@@ -2,12 +2,10 @@
 HTTP API."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
-
-import msgspec
 
 from penstock.access import Role
 from penstock.access.endpoint_routes import caller_of
@@ -23,7 +21,8 @@ from penstock.lake.query.lake_query import OwnQuery, WrittenAnswer
 from penstock.lake.query.row_formats import WireFormat
 
 
-class Visitor(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Visitor:
     grant: Grant
     lake: Lake
     quotas: Quotas
@@ -96,24 +95,28 @@ GROUPS: tuple[Group, ...] = ("Production", "Training", "Release", "Service")
 Content = Mapping[str, Any]
 
 
-class Redirect(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Redirect:
     path: str
     notice: str = ""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Refusal:
     content: Content
     status: int
 
 
-class Download(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Download:
     name: str
     media_type: str
     content: bytes
     status: int = 200
 
 
-class ConsolePage(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ConsolePage(Generic[R]):
     """A page of the console. `request` has the fields of path, query and form.
 
     `template` is `package:path`. It gets the content that `work` returns, the request as `asked`,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from penstock.registry.gate.policy import Direction
@@ -33,7 +32,8 @@ _THOUGHT = 10.0
 _CONCENTRATIONS = (30.0, 300.0, 3000.0)
 
 
-class UserResult(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class UserResult:
     """Sessions of one user in one arm during one phase: their number and their sum."""
 
     phase: int
@@ -58,7 +58,8 @@ class ArmRequest:
     min_clusters: int = _USERS_LEAST
 
 
-class ArmComparison(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ArmComparison:
     """`pass` and `breach` are decisions. `difference` is canary − current on the metric's scale."""
 
     outcome: ArmOutcome
@@ -192,7 +193,8 @@ def _variance_shape(means: Any, request: ArmRequest) -> Any:
     return np.maximum(means - least, 0) * np.maximum(greatest - means, 0)
 
 
-class PhaseUsers(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class PhaseUsers:
     """Users by the arm in which they first appeared in a phase."""
 
     share: float
