@@ -5,13 +5,14 @@
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import as_file, files
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.features import CUES, SIGNS, FeatureRows, features
