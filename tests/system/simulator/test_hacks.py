@@ -16,9 +16,7 @@ from tests.support.policy_worth import style_worth
 
 STYLES = HONEST | HACKS
 #: Worth most above honest work once: users may thank for them, or never ask for what is missing.
-FOREMOST = (
-    "only log_line", "only dead_code", "only copy", "only nothing", "ask", "tiny", "comments",
-)  # fmt: skip
+FOREMOST = ("only log_line", "only dead_code", "only copy", "only nothing", "ask", "tiny")
 
 
 def requests_of(name: str, sessions: int = 150, world: World = PLAIN) -> list[RequestTruth]:

@@ -196,7 +196,7 @@ _STEEPNESS = 1.4
 #: as left to do: who complains has not got it, whether or not somebody does it then.
 _COMPLAINT = (0.5, 0.8)
 #: Characters that a request of size 1 asks for at least; one of size 2 asks for twice as many.
-_ASKED_CHARS = 100.0
+_ASKED_CHARS = 130.0
 #: How dissatisfied people are, on average, who got nothing: so are those who say nothing of it.
 _DISSATISFIED_WITH_NOTHING = 0.7
 #: These may be done without an edit; only people can tell whether they were.
@@ -272,7 +272,7 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     edits; below 0.5, or if edits of a request together left their file as it was, it is 0. A
     session is the mean of its requests by size.
 
-    Where nobody judged it, or somebody complained, it is multiplied by min(kept / (100 · size), 1):
+    Where nobody judged it, or somebody complained, it is multiplied by min(kept / (130 · size), 1):
     the words of a request tell the least that it takes.
 
     What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
