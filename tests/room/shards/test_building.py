@@ -56,7 +56,7 @@ def test_tokens_masks_rewards_and_advantages_come_together(
         and target_kind = 'session'"""
     )
     assert row["reward"] == pytest.approx(known["value"])
-    assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
+    assert {one["name"] for one in row["reward_components"]} >= {"dissatisfied_follow_up"}
     # A thumb up counts nothing; what the user says of both turns does, by half in each.
     for own in rows.values():
         assert sum(part["value"] for part in own["token_rewards"]) == pytest.approx(own["reward"])
