@@ -101,6 +101,6 @@ def test_a_collection_that_was_killed_is_finished_by_the_next(
             patch.setattr(lake.lake.store, "delete", die)
             with pytest.raises(Killed):
                 collect(lake.lake, grace_s=0)
-        assert len(lake.files()) == 6
+        assert len(lake.files()) == 4
         collect(lake.lake, grace_s=0)
         assert len(lake.files()) == 2

@@ -34,7 +34,7 @@ from penstock.lake.catalog import file_tables, pinned
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY, TIMESTAMP
-from penstock.lake.segments import make_filter, segment_name, sessions_name
+from penstock.lake.segments import find_summaries, make_filter, segment_name, sessions_name
 from penstock.lake.tables import ledger, segment, segment_intent
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
@@ -179,8 +179,7 @@ def _misleading(lake: Lake, row: sa.Row[Any]) -> Iterator[VerificationFinding]:
             place = file.schema_arrow.get_field_index("ts")
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             times = [group.column(place).statistics for group in groups]
-        with lake.store.open(sessions_name(row.name)) as source:
-            sessions = pq.read_table(source, columns=["tenant", "session_id"])
+        sessions = find_summaries(lake.store, row.name, ["tenant", "session_id"])
     except FileNotFoundError:
         return  # it was collected meanwhile
     span = (min(each.min for each in times), max(each.max for each in times))
