@@ -195,7 +195,7 @@ def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
     engine = open_engine()
     check_query(engine, "SELECT 1", frozenset())
     for form in get_args(WireFormat):
-        answer = engine.sql("SELECT 1 AS a, now() AS b, '{}'::JSON AS c")
+        answer = engine.sql("SELECT 'a' AS a, 1 AS b, now() AS c, '{}'::JSON AS d FROM range(2)")
         write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
     gc.freeze()
     return engine
