@@ -174,8 +174,13 @@ _WITH_WORTH = """(select sessions.*, value from sessions join (
     select session_id, arg_max_null(value, computed_at) as value from stored_outcomes
     where tenant = getvariable('tenant') and {definition} group by session_id
 ) using (session_id))"""
+#: As the view `sessions` has it.
+_LATEST = "arg_max({0}, epoch_us({0}_ts)::hugeint * 4294967296 + hash({0}) % 4294967296) as {0}"
 #: If nothing else is needed, summaries are merged only for the page.
-_LAST_HEARD = "(select session_id, max(last_ts) as last_ts from session_parts group by session_id)"
+_FEW = ("project", "checkpoint")
+_LAST_HEARD = f"""(
+    select session_id, max(last_ts) as last_ts, {", ".join(map(_LATEST.format, _FEW))}
+    from session_parts group by session_id)"""
 
 
 def list_sessions(lake: Lake, caller: Caller, asked: SessionsRequest) -> SessionPage:
@@ -230,7 +235,7 @@ def _conditions(lake: Lake, sessions: SessionsRequest) -> _Conditions:
         if (value := getattr(sessions, name)) is not None:
             variables[name] = value
             conditions.append(f"{name} = getvariable('{name}')")
-            source = "sessions"
+            source = source if name in _FEW else "sessions"
     for name, condition in (("since", _SINCE), ("until", _UNTIL)):
         if text := getattr(sessions, name):
             variables[f"{name}_us"] = str(since_us(text, name))
