@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,13 +104,20 @@ def test_no_request_waits_for_figures_of_a_whole_lake() -> None:
         return {"number": scene.made}
 
     async def visits() -> None:
-        assert await scene.memory.newest(key, slots, work) == (None, True)
-        assert await scene.memory.newest(key, slots, work) == (None, True)
+        newest = partial(scene.memory.newest, key, slots, work)
+        assert await newest(outdated=False) == (None, True)
+        assert await newest(outdated=False) == (None, True)
         may_end.set()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
-        known, awaits = await scene.memory.newest(key, slots, work)
+        known, awaits = await newest(outdated=False)
         assert known is not None
         assert (known.content, awaits) == ({"number": 1}, False)
+
+        may_end.clear()
+        scene.memory.note_change("acme")
+        assert await newest(outdated=True) == (known, True)
+        assert await newest(outdated=False) == (None, True), "what people changed shows at once"
+        may_end.set()
 
     asyncio.run(visits())
     slots.stop()

@@ -81,9 +81,10 @@ class PageMemory:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def newest(
-        self, key: PageKey, slots: RequestSlots, work: Callable[[], Any]
+        self, key: PageKey, slots: RequestSlots, work: Callable[[], Any], *, outdated: bool
     ) -> tuple[RememberedPage | None, bool]:
-        """The newest page, if any, and whether a newer one is awaited: a visitor waits little."""
+        """The newest page, if any, and whether a newer one is awaited: a visitor waits little. With
+        `outdated` it may lack what people changed."""
         known, is_fresh = self.find(key)
         if is_fresh:
             return known, False
@@ -91,9 +92,9 @@ class PageMemory:
             task = self._making[key] = asyncio.create_task(self._make(key, slots, work))
             task.add_done_callback(lambda _: self._making.pop(key))
         await asyncio.wait({task}, timeout=_WAIT_SECONDS)
-        if not task.done():
-            return known, True
-        return task.result(), self._is_behind(key, task.result())
+        newest = task.result() if task.done() else known
+        is_behind = newest is not None and self._is_behind(key, newest)
+        return None if is_behind and not outdated else newest, is_behind or not task.done()
 
     def find(self, key: PageKey) -> tuple[RememberedPage | None, bool]:
         """The newest page, if any, and whether it is fresh."""
@@ -223,7 +224,8 @@ class Console:
         slots, tenant = self.bounds.slots(reads_rows=page.reads_rows), visitor.grant.tenant
         work: Callable[[], Any] = partial(page.work, visitor, request)
         if page.remembered and self.memory.seconds_max:
-            known, awaits = await self.memory.newest(key_of(page, visitor, request), slots, work)
+            key, outdated = key_of(page, visitor, request), page.live is not None
+            known, awaits = await self.memory.newest(key, slots, work, outdated=outdated)
             slots, content = self.bounds.calls, known.content if known else {}
             if isinstance(content, PenstockError):
                 raise content

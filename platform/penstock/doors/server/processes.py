@@ -34,6 +34,9 @@ _SEAL_BYTES = 4
 
 log_line = structlog.get_logger()
 
+#: Answers to producers go first: events are in the log already.
+_WRITER_NICE = 5
+
 
 class WriterReport(msgspec.Struct):
     """The writer's account of itself, for the gateway that answers for both."""
@@ -109,6 +112,8 @@ class Processes:
         with suppress(OSError, AttributeError):  # Linux alone has it, and ends it at once
             die_with_parent()
         threading.Thread(target=_end_with, args=[alive], daemon=True).start()
+        if self.part == "writer":
+            os.nice(_WRITER_NICE)
         with suppress(OSError):  # Linux alone has it
             Path("/proc/self/comm").write_text(self.part)
 
