@@ -140,10 +140,8 @@ class Request:
 
     @property
     def span(self) -> RequestSpan:
-        edited, answered = (
-            (turn.last_edit for turn in self.turns),
-            (turn.last_act for turn in self.answers),
-        )
+        edited = (turn.last_edit for turn in self.turns)
+        answered = (turn.last_act for turn in self.answers)
         last_us = max(*edited, *answered, 0)
         return RequestSpan(last_us, self.ended_us, tuple(self.praised_us))
 

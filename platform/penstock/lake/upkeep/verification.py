@@ -34,7 +34,13 @@ from penstock.lake.catalog import file_tables, pinned
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
-from penstock.lake.segments import find_summaries, make_filter, segment_name, sessions_name
+from penstock.lake.segments import (
+    find_summaries,
+    make_filter,
+    open_segment,
+    segment_name,
+    sessions_name,
+)
 from penstock.lake.tables import ledger, segment, segment_intent
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
@@ -175,7 +181,7 @@ def check_files(
 def _misleading(lake: Lake, row: sa.Row[Any]) -> Iterator[VerificationFinding]:
     """Find what the row of a whole segment says wrongly: queries leave segments out by it."""
     try:
-        with lake.store.open(row.name) as source, pq.ParquetFile(source) as file:
+        with open_segment(lake.store, row.name) as file:
             place = file.schema_arrow.get_field_index("ts")
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             times = [group.column(place).statistics for group in groups]
