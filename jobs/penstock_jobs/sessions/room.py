@@ -23,7 +23,7 @@ ROOM = Room(
         "penstock_jobs.sessions.endpoints:ENDPOINTS",
         "penstock_jobs.sessions.reading:ENDPOINTS",
         "penstock_jobs.sessions.observation.observer:ENDPOINTS",
-        "penstock_jobs.sessions.survival.endpoints:ENDPOINTS",
+        "penstock_jobs.sessions.survival.page:ENDPOINTS",
     ),
     pages=items(
         "penstock_jobs.sessions.comparison_page:PAGES",

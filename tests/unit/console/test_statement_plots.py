@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.doors.console.service_pages import as_of_text, plot_of
-from penstock.lake.query.shown_rows import Plot, ShownRows, show_rows
+from penstock.lake.query.row_formats import Plot, ShownRows, show_rows
 
 
 def shown(table: pa.Table) -> ShownRows:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doors.proxy.chat_answer import ChatDraft, chat_answer
+from penstock.doors.proxy.chat_completions import ChatDraft, chat_answer
 from penstock.doors.proxy.continuation import Continuations
 from tests.support.servers.scripted_answers import END, ROLES, tokens_of
 from tests.support.servers.scripted_engine import ScriptedEngine

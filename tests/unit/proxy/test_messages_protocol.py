@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.doors.proxy.chat_request import AnswerNotKept, NotOfTheEngine, RequestUnreadable
+from penstock.doors.proxy.chat_completions import AnswerNotKept, NotOfTheEngine, RequestUnreadable
 from penstock.doors.proxy.dialogue import ModelApi
-from penstock.doors.proxy.messages_request import chat_of_messages
+from penstock.doors.proxy.messages_protocol import chat_of_messages
 from penstock.doors.proxy.translation import KeptResponses, Translation, refusal
 from tests.support.proxy.conversations import events_of
 

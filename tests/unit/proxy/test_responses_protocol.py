@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doors.proxy.chat_request import AnswerNotKept, NotOfTheEngine
+from penstock.doors.proxy.chat_completions import AnswerNotKept, NotOfTheEngine
 from penstock.doors.proxy.dialogue import ModelApi
 from penstock.doors.proxy.translation import KeptResponses, Translation
 from tests.support.proxy.conversations import events_of

@@ -1,4 +1,4 @@
-"""Traces of Phoenix, MLflow and OpenTelemetry.
+"""Traces of Phoenix, MLflow, OpenTelemetry and Copilot.
 
 Phoenix: traces and spans saved by its command line, and its table of spans as JSON or Parquet.
 Attributes follow OpenInference, nested or with dots in their names. Spans of the kind LLM are calls
@@ -10,6 +10,9 @@ span's fields differently.
 
 OTLP in files: requests as JSON, per document or line, as the collector's file exporter writes them.
 They are converted as by `POST /v1/traces` and `/v1/logs`.
+
+Copilot's `agent-traces.db`, which VS Code keeps if `dbSpanExporter` is on. Spans of the operation
+`chat` are calls of a model, whose tokens others repeat. Texts are there if they were captured.
 """
 
 import re
@@ -28,10 +31,16 @@ from penstock.ingest.otlp.tracers import openinference_message
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row, digest_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries
-from penstock_jobs.importers.model_calls import CallImporter, Exported, ExportedCall, skip_other
+from penstock_jobs.importers.model_calls import (
+    CallImporter,
+    CallSessions,
+    Exported,
+    ExportedCall,
+    skip_other,
+)
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import is_export, rows_of
+from penstock_jobs.importers.stores import DatabaseImporter, Query, is_export, rows_of
 
 _KIND = re.compile(rb'"(?:span_kind|openinference\.span\.kind)"\s*:')
 _CONTEXT = re.compile(rb'"context\.trace_id"\s*:|"context"\s*:\s*\{[^{}]*"trace_id"\s*:')
@@ -270,4 +279,46 @@ class OtlpImporter(Importer):
                         yield ImportedEvent(**event)
 
 
-IMPORTERS = PhoenixImporter(), MlflowImporter(), OtlpImporter()
+class CopilotTracesImporter(DatabaseImporter):
+    name = "copilot-traces"
+    homes = tuple(
+        f"{store}/Code/User/globalStorage/github.copilot-chat"
+        for store in ("~/.config", "~/Library/Application Support", "$APPDATA")
+    )
+    usual_name = "agent-traces.db"
+    tables = ("spans", "span_attributes")
+
+    def sessions(self, query: Query, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        calls = CallSessions(self.name, notes)
+        for span in query("SELECT * FROM spans ORDER BY start_time_ms, span_id"):
+            if (kind := span.get("operation_name")) == "chat":
+                told = query("SELECT * FROM span_attributes WHERE span_id = ?", span["span_id"])
+                facts = {str(row["key"]): json_of(row["value"]) for row in told}
+                yield from calls.take(_traced_call(span, facts, source))
+            else:
+                skip_other(notes, f"span of the operation {kind}", span["span_id"])
+
+
+def _traced_call(span: Row, facts: Row, source: Source) -> ExportedCall:
+    began, ended = source.time_us(span["start_time_ms"]), fields.moment(span, "end_time_ms")
+    names = ("chat_session_id", "conversation_id", "trace_id")
+    counts = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+    return ExportedCall(
+        id=span["span_id"],
+        began_us=began,
+        ended_us=ended,
+        messages=messages_of(facts.get("gen_ai.input.messages")),
+        answer=answer_of(facts.get("gen_ai.output.messages") or {"role": "assistant"}),
+        # The chat's own file may be imported too.
+        session=f"{fields.first(span, *names) or span['span_id']}/traces",
+        facts={
+            "call_id": facts.get("gen_ai.response.id") or span["span_id"],
+            "model": fields.first(span, "response_model", "request_model"),
+            "usage": usage_of({name: span.get(name) for name in counts}),
+            "latency_ms": milliseconds(began, ended),
+            "ttft_ms": span.get("ttft_ms"),
+        },
+    )
+
+
+IMPORTERS = (PhoenixImporter(), MlflowImporter(), OtlpImporter(), CopilotTracesImporter())

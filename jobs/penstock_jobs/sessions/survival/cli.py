@@ -52,7 +52,7 @@ def survival(
     Example: penstock survival ~/src/shop --html survival.html
     """
     from penstock_jobs.rewards.report import show_repository
-    from penstock_jobs.sessions.survival.endpoints import SHOW_SURVIVAL, SurvivalRequest
+    from penstock_jobs.sessions.survival.page import SHOW_SURVIVAL, SurvivalRequest
     from penstock_jobs.sessions.survival.runs import run_survival
 
     read: Reports = {}

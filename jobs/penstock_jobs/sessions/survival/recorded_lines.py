@@ -1,16 +1,22 @@
-"""Lines that tools' records give to agents: what became of them, and how they agree with sessions.
+"""Records of tools about who wrote which lines, what became of the lines, and how the records agree
+with sessions.
 
-A record becomes an edit that put its lines into the file of its commit, so the history readers and
-measures of sessions follow it. A conversation that is a session of the lake is compared with it
-and counted there."""
+Read are git-ai's authorship/3.0.0 in `refs/notes/ai`, and Agent Trace 0.1 in the file
+`.agent-trace/traces.jsonl` of a work tree. A record becomes an edit that put its lines into the
+file of its commit, so the history readers and measures of sessions follow it. A conversation that
+is a session of the lake is compared with it and counted there."""
 
+import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
+from penstock_jobs.importers import fields
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.history.git_followed_files import BranchLines, path_matcher
 from penstock_jobs.rewards.history.git_history import KnownHistory, history_events, telling_lines
@@ -26,13 +32,91 @@ from penstock_jobs.rewards.history.git_repository import (
 from penstock_jobs.rewards.history.session_commits import repository_name
 from penstock_jobs.rewards.measures.edits import line_survival
 from penstock_jobs.sessions.survival.counting import Agreement, Tally, tallies_of
-from penstock_jobs.sessions.survival.records import (
-    GIT_AI,
-    RecordedLines,
-    read_agent_trace,
-    read_git_ai,
-    session_keys,
-)
+
+GIT_AI, AGENT_TRACE = "git-ai", "Agent Trace"
+#: A record that claims more lines is damaged.
+_LINES_MAX = 1_000_000
+_PARTS = re.compile(r"[^\w-]+")
+
+
+class RecordedLines(NamedTuple):
+    """Lines of a file at a commit, and the conversation that wrote them."""
+
+    source: str
+    commit: str
+    path: str
+    numbers: frozenset[int]
+    #: Digest or address of the conversation, and names that may be its session's.
+    conversation: str
+    names: tuple[str, ...] = ()
+    tool: str | None = None
+    model: str | None = None
+
+
+def read_git_ai(commit: str, note: str) -> Iterator[RecordedLines]:
+    """Read a note; one that is none gives nothing. People's lines are left out."""
+    attested, _, written = note.partition("\n---\n")
+    try:
+        facts = msgspec.json.decode(written)
+    except msgspec.DecodeError:
+        return
+    path = ""
+    for line in attested.splitlines():
+        if not line.startswith("  "):
+            path = line[1:-1] if line.startswith('"') and line.endswith('"') else line
+            continue
+        key, _, ranges = line.strip().partition(" ")
+        key = key.partition("::")[0]
+        if key.startswith("h_"):
+            continue
+        kind = "sessions" if key.startswith("s_") else "prompts"
+        agent = fields.mapping(facts, kind, key, "agent_id")
+        spans = (span.partition("-")[::2] for span in ranges.split(","))
+        numbers = _numbers((first, last or first) for first, last in spans)
+        if path and numbers:
+            claim = (GIT_AI, commit, path, numbers, key, (fields.text(agent, "id") or "",))
+            yield RecordedLines(*claim, fields.text(agent, "tool"), fields.text(agent, "model"))
+
+
+def read_agent_trace(line: str | bytes) -> Iterator[RecordedLines]:
+    """Read a record. Mixed lines, where a person wrote too, count as the agent's."""
+    try:
+        record = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return
+    commit, tool = fields.text(record, "vcs", "revision"), fields.text(record, "tool", "name")
+    for file in fields.rows(record, "files"):
+        path = fields.text(file, "path")
+        for talk in fields.rows(file, "conversations"):
+            by = fields.mapping(talk, "contributor")
+            numbers = _numbers(
+                (span.get("start_line"), span.get("end_line"))
+                for span in fields.rows(talk, "ranges")
+                if (fields.mapping(span, "contributor") or by).get("type") in ("ai", "mixed")
+            )
+            if commit and path and numbers:
+                talks = str(talk.get("url") or record.get("id"))
+                claim = (AGENT_TRACE, commit, path, numbers, talks, tuple(_PARTS.split(talks)))
+                yield RecordedLines(*claim, tool, fields.text(by, "model_id"))
+
+
+def session_keys(session: str, tools: Iterable[str]) -> set[str]:
+    """Compute the keys that git-ai gives a session, by any of these names of its tool."""
+    digests = (hashlib.sha256(f"{tool}:{session}".encode()).hexdigest() for tool in tools)
+    return {key for own in digests for key in (f"s_{own[:14]}", own[:16], own[:7])}
+
+
+def _numbers(spans: Iterable[tuple[Any, Any]]) -> frozenset[int]:
+    numbers: set[int] = set()
+    for first, last in spans:
+        try:
+            span = range(int(first), int(last) + 1)
+        except (TypeError, ValueError):
+            continue
+        if len(span) + len(numbers) <= _LINES_MAX:
+            numbers.update(span)
+    return frozenset(numbers)
+
 
 #: Records, or conversations, whose files are read at once.
 _AT_ONCE = 200

@@ -15,7 +15,7 @@ from penstock_jobs.rewards.history.session_commits import RepositoryReport, take
 from penstock_jobs.rewards.rows import quoted, row_tuples
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.sessions.survival.counting import Counts
-from penstock_jobs.sessions.survival.endpoints import read_counts
+from penstock_jobs.sessions.survival.page import read_counts
 from penstock_jobs.sessions.survival.recorded_lines import KnownSessions, read_recorded
 
 Reports = dict[Repository, RepositoryReport]

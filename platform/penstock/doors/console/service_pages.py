@@ -39,7 +39,7 @@ from penstock.ingest.endpoints import (
     ReplayRequest,
 )
 from penstock.lake.endpoints import SHOW_LAKE_HEALTH, LakeHealthRequest
-from penstock.lake.query.shown_rows import ROWS_SHOWN_MAX, Plot, ShownRows
+from penstock.lake.query.row_formats import ROWS_SHOWN_MAX, Plot, ShownRows
 from penstock.lake.query.view_sources import column_meanings, view_names
 
 PAGES = PageList("penstock.doors.console:templates/")

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from penstock.doors.proxy.chat_answer import ChatDraft
-from penstock.doors.proxy.chat_request import Object
+from penstock.doors.proxy.chat_completions import ChatDraft, Object
 
 _RENDER_PATH = b"/tokenize"
 _BYTES_MAX = 256 * 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.core.errors import PenstockError, one_line
-from penstock.doors.proxy.chat_request import RequestRefused
+from penstock.doors.proxy.chat_completions import RequestRefused
 from penstock.doors.proxy.continuation import Continuations
 from penstock.doors.proxy.dialogue import HEADER_PREFIX, ModelApi, Target
 from penstock.doors.proxy.engine import (

@@ -9,24 +9,29 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.core.errors import one_line
-from penstock.doors.proxy.chat_answer import ChatDraft, ProtocolAnswer, chat_answer
-from penstock.doors.proxy.chat_request import (
+from penstock.doors.proxy.chat_completions import (
     AnswerNotKept,
+    ChatDraft,
     Object,
+    ProtocolAnswer,
     RequestRefused,
     RequestUnreadable,
+    chat_answer,
 )
 from penstock.doors.proxy.dialogue import ModelApi
 from penstock.doors.proxy.engine import EngineKind, chat_questions
-from penstock.doors.proxy.messages_answer import (
+from penstock.doors.proxy.messages_protocol import (
     MessagesAnswer,
+    chat_of_messages,
     error_text,
     is_too_long,
     messages_error,
 )
-from penstock.doors.proxy.messages_request import chat_of_messages
-from penstock.doors.proxy.responses_answer import ResponsesAnswer, responses_error
-from penstock.doors.proxy.responses_request import chat_of_responses
+from penstock.doors.proxy.responses_protocol import (
+    ResponsesAnswer,
+    chat_of_responses,
+    responses_error,
+)
 
 TRANSLATED = frozenset((ModelApi.MESSAGES, ModelApi.RESPONSES))
 #: Bytes of the conversations that `previous_response_id` can continue.

@@ -1,7 +1,4 @@
-"""Amp: `threads/T-ID.json`, with Anthropic's blocks.
-
-A result in the user's next message says how the run of the tool ended. The store is kept on a
-server: a local copy may lack the end of a thread."""
+"""Agents that keep a JSON document for each session: Amp and Continue."""
 
 import re
 from collections.abc import Iterator
@@ -19,6 +16,11 @@ _AMP_USAGE = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreat
 
 
 class AmpImporter(Importer):
+    """Amp: `threads/T-ID.json`, with Anthropic's blocks.
+
+    A result in the user's next message says how the run of the tool ended. The store is kept on a
+    server: a local copy may lack the end of a thread."""
+
     name = "amp"
     homes = ("$AMP_DATA_HOME/threads", "~/.local/share/amp/threads")
 
@@ -76,4 +78,66 @@ class _AmpThread(SessionDraft):
             self.add_message({"role": "user", "content": said}, key)
 
 
-IMPORTERS = (AmpImporter(),)
+_HISTORY = re.compile(
+    rb'"history"\s*:\s*\[\s*(?:\]|\{\s*"(?:message|contextItems|editorState)"\s*:)'
+)
+_REFUSED = ("canceled", "cancelled", "rejected")
+
+
+class ContinueImporter(Importer):
+    """Continue: `sessions/ID.json`. An answer's item has the state of its tools, with their
+    results."""
+
+    name = "continue"
+    homes = ("$CONTINUE_GLOBAL_DIR/sessions", "~/.continue/sessions")
+
+    def recognises(self, candidate: Candidate) -> bool:
+        begins = candidate.beginning
+        return b'"sessionId"' in begins and bool(_HISTORY.search(begins))
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        session = source.json_object()
+        name = fields.identifier(session, "sessionId") or source.real.stem
+        began = source.time_us(session.get("dateCreated"))
+        draft = _ContinueSession(name, "continue", began, notes)
+        draft.begin(fields.text(session, "workspaceDirectory"), title=session.get("title"))
+        draft.model = fields.text(session, "chatModelTitle")
+        for at, item in enumerate(fields.rows(session, "history")):
+            draft.take(item, f"item-{at}")
+        yield from draft.finished()
+
+
+class _ContinueSession(SessionDraft):
+    _thinking: str | None = None
+
+    def take(self, item: Row, key: str) -> None:
+        message = fields.mapping(item, "message")
+        role, told = message.get("role"), fields.mapping(message, "usage")
+        said = fields.without(message, "id", "usage", "toolCallId")
+        if role == "thinking":
+            self._thinking = fields.text(message, "content")
+        elif role == "assistant":
+            titles = [fields.text(log, "modelTitle") for log in fields.rows(item, "promptLogs")]
+            names = {"prompt": "promptTokens", "completion": "completionTokens"}
+            usage = usage_of(told | {name: told.get(own) for name, own in names.items()})
+            model = next(filter(None, titles), self.model)
+            self.add_message(said, key, thinking=self._thinking, model=model, usage=usage)
+            self._thinking = None
+            states = fields.rows(item, "toolCallStates") or [fields.mapping(item, "toolCallState")]
+            for at, state in enumerate(states):
+                self._take_state(state, f"{key}:result:{at}")
+        elif role == "tool":
+            if message.get("toolCallId") in self._open_calls:  # the state had no result
+                self.add_message(said | {"tool_call_id": message["toolCallId"]}, key)
+        elif role is not None:
+            self.add_message(said, key, context=fields.items(item, "contextItems") or None)
+
+    def _take_state(self, state: Row, key: str) -> None:
+        status, call_id = state.get("status"), fields.text(state, "toolCallId")
+        if status in (*_REFUSED, "done", "errored"):
+            texts = [str(each.get("content") or "") for each in fields.rows(state, "output")]
+            refused, ok = status in _REFUSED, status == "done"
+            self.add_result(call_id, "\n".join(texts), key, ok=ok, refused=refused)
+
+
+IMPORTERS = (AmpImporter(), ContinueImporter())
