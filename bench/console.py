@@ -20,8 +20,8 @@ from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.backends.terminal.output import say
+from penstock.doors.console.page import assets
 from penstock.doors.console.sign_in import form_proof
-from penstock.doors.console.templates import assets
 from penstock_jobs.benchmarks.mine.proposals import Proposal, add_proposal
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

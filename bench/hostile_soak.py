@@ -25,8 +25,8 @@ from penstock.backends.terminal.output import say
 from penstock.core.settings import Settings, load_settings
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.settings import IngestSettings
+from penstock.lake import LakeSettings
 from penstock.lake.lake import open_existing, open_or_make
-from penstock.lake.settings import LakeSettings
 from penstock_jobs.simulator.demo.server import Server
 from tests.support.servers.parts import pids_of
 

@@ -13,8 +13,8 @@ from bench.measure import cpu_seconds
 from bench.measurement import Measurement, Size
 from bench.traffic import START, Event, batches, generate_sessions, make_traffic
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.lake import LakeSettings
 from penstock.lake.catalog import current
-from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.merges import SEGMENTS, choose_merges, merge_each
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

@@ -8,7 +8,7 @@ import pytest
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings, load_settings
 from penstock.ingest.settings import IngestSettings
-from penstock.lake.settings import LakeSettings
+from penstock.lake import LakeSettings
 from penstock_jobs.loop import LoopSettings
 
 

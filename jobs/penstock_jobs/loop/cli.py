@@ -340,7 +340,7 @@ def hindsight(
 
     Example: penstock gate hindsight --metric work_left --margin 0.05
     """
-    from penstock_jobs.loop.hindsight.hindsight import (
+    from penstock_jobs.loop.hindsight import (
         LOOK_BACK,
         HindsightRequest,
         foresight_rows,

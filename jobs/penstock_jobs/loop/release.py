@@ -9,7 +9,7 @@ from penstock.backends.database.leases import leased
 from penstock.backends.execution import open_executor
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput, one_line
-from penstock.lake.settings import LakeSettings
+from penstock.lake import LakeSettings
 from penstock.registry.channels.change import (
     AlreadyServing,
     Change,

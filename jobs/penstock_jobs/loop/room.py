@@ -22,7 +22,7 @@ ROOM = Room(
     endpoints=items(
         "penstock_jobs.loop.endpoints:ENDPOINTS",
         "penstock_jobs.loop.canary.look:ENDPOINTS",
-        "penstock_jobs.loop.hindsight.hindsight:ENDPOINTS",
+        "penstock_jobs.loop.hindsight:ENDPOINTS",
     ),
     pages=items("penstock_jobs.loop.canary.pages:PAGES"),
     proof=parts({"training": "penstock_jobs.loop.cycles:show_training"}),

@@ -16,8 +16,8 @@ from penstock.backends.execution.executor import ExecutionSettings, ExecutorUnre
 from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput, PenstockError, one_line
+from penstock.lake import LakeSettings
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.gate.policy import parse

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.settings import RoomSettings, Settings, setting
-from penstock.lake.settings import LakeSettings
+from penstock.lake import LakeSettings
 
 OutcomeKind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 

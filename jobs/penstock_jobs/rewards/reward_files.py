@@ -20,13 +20,13 @@ from sqlalchemy import Connection
 from penstock.backends.database.engine import Database
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.files import tenant_folder
+from penstock.lake import LakeSettings
 from penstock.lake.catalog import NO_PARTITION, announce_files, pinned, visible_at, withdraw_intents
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.query.view_sources import ViewSources
 from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
-from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.merges import Merger, choose_groups, merge_each
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 from penstock_jobs.rewards.tables import follow_up_label, reward_file

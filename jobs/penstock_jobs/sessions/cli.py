@@ -32,7 +32,7 @@ from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.session_page import SessionPage
 
 if TYPE_CHECKING:
-    from penstock_jobs.sessions.observation.observer import ObservedRound, Observer
+    from penstock_jobs.sessions.observer import ObservedRound, Observer
 
 
 _TITLE_CHARS_MAX = 60
@@ -242,8 +242,8 @@ def observe(
     """
     from penstock.core.clock import SystemClock
     from penstock_jobs.rewards.definition import find_definition
-    from penstock_jobs.sessions.observation.observer import Observer
-    from penstock_jobs.sessions.observation.watching import WorkTree, kept_memory, windows_of
+    from penstock_jobs.sessions.observer import Observer
+    from penstock_jobs.sessions.watching import WorkTree, kept_memory, windows_of
 
     tree, windows = WorkTree(folder), windows_of(find_definition(definition))
     own = data or Path(os.environ.get("PENSTOCK_DATA") or "penstock-data")

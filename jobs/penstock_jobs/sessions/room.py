@@ -22,13 +22,12 @@ ROOM = Room(
     endpoints=items(
         "penstock_jobs.sessions.endpoints:ENDPOINTS",
         "penstock_jobs.sessions.reading:ENDPOINTS",
-        "penstock_jobs.sessions.observation.observer:ENDPOINTS",
+        "penstock_jobs.sessions.observer:ENDPOINTS",
         "penstock_jobs.sessions.survival.page:ENDPOINTS",
     ),
     pages=items(
-        "penstock_jobs.sessions.comparison_page:PAGES",
-        "penstock_jobs.sessions.overview:PAGES",
         "penstock_jobs.sessions.pages:PAGES",
+        "penstock_jobs.sessions.overview:PAGES",
         "penstock_jobs.sessions.survival.page:PAGES",
     ),
 )

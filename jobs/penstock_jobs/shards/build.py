@@ -26,11 +26,11 @@ from penstock.backends.audit.entry import OPERATOR
 from penstock.backends.execution import open_executor
 from penstock.backends.execution.executor import Executor
 from penstock.core.errors import InvalidInput
+from penstock.lake import LakeSettings
 from penstock.lake.buckets import SessionId, bucket_of_sessions
 from penstock.lake.catalog import intents_kept, name_snap, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.session_filters import SessionFilters
-from penstock.lake.settings import LakeSettings
 from penstock.shards.batches import pack
 from penstock.shards.manifest import (
     GONE_NAME,
@@ -54,8 +54,7 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.shard import ShardDamaged, ShardMissing, shard_folder, staging_folder
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards.hints.written import NAME as WRITTEN
-from penstock_jobs.shards.hints.written import writer_version
+from penstock_jobs.shards.hints.sources import WRITTEN, writer_version
 from penstock_jobs.shards.recipe import Recipe, Tokens, load_recipe
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
 from penstock_jobs.shards.rows.documents import build_documents

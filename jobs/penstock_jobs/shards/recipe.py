@@ -22,8 +22,7 @@ from penstock.core.toml_document import (
     unknown,
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
-from penstock_jobs.shards.hints.sources import SOURCES
-from penstock_jobs.shards.hints.written import NAME as WRITTEN
+from penstock_jobs.shards.hints.sources import SOURCES, WRITTEN
 
 Pending = Literal["wait", "drop"]
 AdvantageKind = Literal["group", "stratum", "none"]

@@ -47,7 +47,7 @@ from penstock.ingest.rejection_rules import (
     plan_rejections,
 )
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import commits
+from penstock.lake import LakeSettings, commits
 from penstock.lake.catalog import announce, read_next_offsets, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
@@ -56,7 +56,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.query.fresh_events import frame_decoder
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentWriter, discard, new_name
-from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.verification import VerificationFinding
 
 _READ_BYTES = 1024 * 1024

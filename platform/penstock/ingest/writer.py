@@ -16,11 +16,10 @@ from penstock.backends.database.tables import lease
 from penstock.backends.eventlog.log import Claim, LogCorrupt
 from penstock.core.errors import PenstockError, public_cause
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts
-from penstock.lake import commits
+from penstock.lake import LakeSettings, commits
 from penstock.lake.commits import LogShape, agree_on_shape
 from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 
 #: The pause between two looks for new events.
 _POLL_SECONDS = 0.05

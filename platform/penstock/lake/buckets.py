@@ -19,6 +19,7 @@ from penstock.backends.execution.executor import Executor
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
+from penstock.lake import LakeSettings
 from penstock.lake.catalog import Pin, Segment
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
@@ -30,7 +31,6 @@ from penstock.lake.segments import (
     read_summaries,
 )
 from penstock.lake.session_filters import SessionFilters
-from penstock.lake.settings import LakeSettings
 
 R = TypeVar("R")
 #: How finely a segment is sampled. Sessions between two samples may go to either bucket.

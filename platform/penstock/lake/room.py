@@ -27,7 +27,7 @@ ROOM = Room(
         "iceberg": "penstock.lake.iceberg.cli:app",
     },
     tables=items("penstock.lake.tables", "penstock.lake.iceberg.event_table"),
-    settings=items("penstock.lake.settings:LakeSettings"),
+    settings=items("penstock.lake:LakeSettings"),
     endpoints=items("penstock.lake.endpoints:ENDPOINTS"),
     upkeep=parts(
         {

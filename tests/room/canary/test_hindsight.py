@@ -10,7 +10,7 @@ from penstock.core.clock import SystemClock
 from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput
 from penstock.registry.channels.promotion import gate_judge
-from penstock_jobs.loop.hindsight.hindsight import LOOK_BACK, HindsightAnswer, HindsightRequest
+from penstock_jobs.loop.hindsight import LOOK_BACK, HindsightAnswer, HindsightRequest
 from tests.support.canary_traffic import (
     CHANNEL,
     MINUTE,

@@ -19,8 +19,7 @@ from penstock.backends.http.request_limits import RequestSlots
 from penstock.core.endpoint import Request
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.doors.console.console import PageMemory, key_of
-from penstock.doors.console.page import ConsolePage, Visitor, all_pages
-from penstock.doors.console.templates import PageFrame
+from penstock.doors.console.page import ConsolePage, PageFrame, Visitor, all_pages
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import LakeQuery, OwnQuery
 from penstock.lake.query.view_sources import LAKE_VIEWS

@@ -10,7 +10,7 @@ import yaml
 
 from penstock.backends.database import DatabaseSettings
 from penstock.doors.settings import ServerSettings
-from penstock.lake.settings import LakeSettings
+from penstock.lake import LakeSettings
 from tests.support.deploy.reading import (
     DEPLOY,
     PATHS,

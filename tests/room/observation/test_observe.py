@@ -11,13 +11,8 @@ import pytest
 
 from penstock.lake.client import LocalClient, open_client
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.sessions.observation.observer import Observer
-from penstock_jobs.sessions.observation.watching import (
-    FILE_BYTES_MAX,
-    WorkTree,
-    kept_memory,
-    windows_of,
-)
+from penstock_jobs.sessions.observer import Observer
+from penstock_jobs.sessions.watching import FILE_BYTES_MAX, WorkTree, kept_memory, windows_of
 from tests.support.commands import penstock
 from tests.support.manual_clock import ManualClock
 
@@ -200,7 +195,7 @@ def test_what_may_have_been_sent_is_sent_again_and_counts_once(
     world.edit(world.folder / "app.py")
     world.clock.advance(600)
     with monkeypatch.context() as killed:
-        killed.setattr("penstock_jobs.sessions.observation.watching.MemoryFile.write", _once_only())
+        killed.setattr("penstock_jobs.sessions.watching.MemoryFile.write", _once_only())
         with pytest.raises(SystemExit):
             world.round()
     world.write("app.py", "later\n")
@@ -211,7 +206,7 @@ def test_what_may_have_been_sent_is_sent_again_and_counts_once(
 
 def _once_only() -> Callable[..., None]:
     """The second time the process is gone."""
-    from penstock_jobs.sessions.observation.watching import MemoryFile
+    from penstock_jobs.sessions.watching import MemoryFile
 
     write, times = MemoryFile.write, []
 

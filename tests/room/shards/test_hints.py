@@ -13,8 +13,7 @@ from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
 from penstock.access.quotas import Quotas
 from penstock.core.errors import InvalidInput
-from penstock.doors.console.page import Visitor, all_pages
-from penstock.doors.console.templates import PageFrame
+from penstock.doors.console.page import PageFrame, Visitor, all_pages
 from penstock.lake.buckets import SessionId
 from penstock.shards.registered_shards import find_shard, marks_of
 from penstock.shards.validation import verify_shard

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.backends.execution.calls import InlineExecutor
-from penstock_jobs.loop.hindsight.hindsight import (
+from penstock_jobs.loop.hindsight import (
     MetricForesight,
     foresights,
     online_metrics,

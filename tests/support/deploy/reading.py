@@ -16,8 +16,8 @@ from penstock.core.settings import Settings, load_settings
 from penstock.doors.cli import app
 from penstock.doors.server.app import ROUTES
 from penstock.ingest.settings import IngestSettings
+from penstock.lake import LakeSettings
 from penstock.lake.lake_parts import TAILS_BYTES_MAX
-from penstock.lake.settings import LakeSettings
 from tests.support.repository import ROOT
 
 DEPLOY = ROOT / "deploy"

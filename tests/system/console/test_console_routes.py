@@ -9,9 +9,8 @@ import pytest
 from penstock.access import ROLES
 from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.core.settings import load_settings
-from penstock.doors.console.page import all_pages
+from penstock.doors.console.page import all_pages, assets
 from penstock.doors.console.sign_in import form_proof
-from penstock.doors.console.templates import assets
 from penstock.lake.lake import open_or_make
 from penstock_jobs.simulator.demo.server import running_server
 from tests.support.console_visits import Visits

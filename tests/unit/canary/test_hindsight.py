@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.registry.channels.change import Change
-from penstock_jobs.loop.hindsight.foresight import (
+from penstock_jobs.loop.foresight import (
     PAIRS_LEAST,
     Estimate,
     foresight_of,
@@ -14,7 +14,7 @@ from penstock_jobs.loop.hindsight.foresight import (
     rank_correlation,
     share_of,
 )
-from penstock_jobs.loop.hindsight.hindsight import OfflineGain, offline_gains, trials_of
+from penstock_jobs.loop.hindsight import OfflineGain, offline_gains, trials_of
 
 HISTORIES = 1_000
 

@@ -18,8 +18,8 @@ from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.leases import leased
 from penstock.core.clock import SECOND_US, duration_text
 from penstock.core.errors import one_line
+from penstock.lake import LakeSettings
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.registry.channels.change import (
     AlreadyServing,
     Change,

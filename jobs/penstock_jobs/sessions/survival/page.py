@@ -16,8 +16,7 @@ from penstock.core.endpoint import Caller, Endpoint, Request
 from penstock.core.room import Endpoints
 from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.figures import share
-from penstock.doors.console.page import Content, PageList, Visitor, page_sql
-from penstock.doors.console.templates import PageFrame, assets
+from penstock.doors.console.page import Content, PageFrame, PageList, Visitor, assets, page_sql
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.definition import SURVIVAL

@@ -15,8 +15,7 @@ from penstock_jobs.rewards.rows import payload_fields, row_tuples
 from penstock_jobs.shards.conversation.conversation import Conversation
 from penstock_jobs.shards.conversation.session_events import tool_calls_of
 from penstock_jobs.shards.hints.hint import Hint, Report, ToldChain, WriteHints
-from penstock_jobs.shards.hints.sources import SOURCES
-from penstock_jobs.shards.hints.written import NAME as WRITTEN
+from penstock_jobs.shards.hints.sources import SOURCES, WRITTEN
 from penstock_jobs.shards.rows.preferences import Correction, texts_of
 from penstock_jobs.shards.rows.token_credit import EditMark, edit_marks
 

@@ -33,9 +33,7 @@ from penstock_jobs.shards.conversation.session_events import (
 )
 from penstock_jobs.shards.hints.finder import HintFinder
 from penstock_jobs.shards.hints.hint import WriteHints
-from penstock_jobs.shards.hints.sources import LEFT_TEXT
-from penstock_jobs.shards.hints.written import NAME as WRITTEN
-from penstock_jobs.shards.hints.written import HintWriter
+from penstock_jobs.shards.hints.sources import LEFT_TEXT, WRITTEN, HintWriter
 from penstock_jobs.shards.recipe import Advantage, Recipe, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rows.engine_branches import Choice

@@ -49,11 +49,11 @@ from penstock.backends.audit.entry import Deed, person_digest
 from penstock.backends.database.engine import clock_us, now_us
 from penstock.backends.database.leases import leased
 from penstock.core.lake_keys import SecretSeal, SigningKey
+from penstock.lake import LakeSettings
 from penstock.lake.buckets import SessionId
 from penstock.lake.iceberg.publication import forget_history
 from penstock.lake.lake import Lake
 from penstock.lake.query.spill import remove_left_spill
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import consent_change, masked_session, reader_lease, session_link
 from penstock.lake.upkeep.rewrites import (
     RewrittenSegment,

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from penstock.access.privacy.orders import ErasureScope
 from penstock.access.privacy.tombstones import SESSION
 from penstock.events.event import session_key
+from penstock.lake import LakeSettings
 from penstock.lake.buckets import SessionId, group_ranges, ids_by_tenant, of_sessions, open_events
 from penstock.lake.catalog import Pin, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.segments import may_hold, read_summaries, session_prefixes
-from penstock.lake.settings import LakeSettings
 
 
 def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]:

@@ -32,6 +32,7 @@ from penstock.doors.console.page import (
     ConsolePage,
     Content,
     Download,
+    PageFrame,
     Redirect,
     Refusal,
     Visitor,
@@ -45,7 +46,6 @@ from penstock.doors.console.sign_in import (
     SignInNeeded,
     require_own_form,
 )
-from penstock.doors.console.templates import PageFrame
 from penstock.doors.settings import ConsoleSettings
 from penstock.lake.lake import Lake
 

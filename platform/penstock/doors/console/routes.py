@@ -27,7 +27,7 @@ from penstock.doors.console.console import (
     set_cookie,
 )
 from penstock.doors.console.figures import url
-from penstock.doors.console.page import ConsolePage, all_pages
+from penstock.doors.console.page import ConsolePage, PageFrame, all_pages, get_asset
 from penstock.doors.console.sign_in import (
     FIELD,
     SESSION_SECONDS_MAX,
@@ -38,7 +38,6 @@ from penstock.doors.console.sign_in import (
     read_challenge,
     require_own_form,
 )
-from penstock.doors.console.templates import PageFrame, get_asset
 
 log_line = structlog.get_logger()
 

@@ -35,10 +35,10 @@ from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
+from penstock.lake import LakeSettings
 from penstock.lake.lake import Lake
 from penstock.lake.query.spill import remove_left_spill
 from penstock.lake.query.statement_processes import StatementProcesses
-from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.rounds import Upkeep
 from penstock.registry.channels import ChannelSettings
 from penstock.registry.channels.channel_watcher import ChannelWatcher

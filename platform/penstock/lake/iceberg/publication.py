@@ -10,6 +10,7 @@ from penstock.backends.database.engine import clock_us, put_rows
 from penstock.backends.database.leases import wait_for_lease
 from penstock.core.errors import ExtraMissing
 from penstock.core.metrics import Metrics
+from penstock.lake import LakeSettings
 from penstock.lake.iceberg.event_table import (
     IcebergBusy,
     TableChange,
@@ -21,7 +22,6 @@ from penstock.lake.iceberg.event_table import (
     remove_table,
 )
 from penstock.lake.lake import Lake
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import lake_head, segment
 
 _LEASE_SECONDS = 30.0

@@ -20,6 +20,7 @@ from penstock.core.fairness import crowded
 from penstock.core.files import make_directory
 from penstock.core.notebook import ROWS_MAX, table_html
 from penstock.events.event import session_key
+from penstock.lake import LakeSettings
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.lake_parts import LakeParts
 from penstock.lake.query.fresh_events import NOTHING_FRESH, FreshEvents, read_fresh
@@ -43,7 +44,6 @@ from penstock.lake.query.view_sources import (
 )
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, read_summaries, sessions_name
-from penstock.lake.settings import LakeSettings
 
 if TYPE_CHECKING:  # a lake makes queries
     import pandas

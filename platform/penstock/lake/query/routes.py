@@ -28,12 +28,12 @@ from penstock.backends.http.request_limits import (
 from penstock.core.endpoint import Caller
 from penstock.core.fairness import Holdings
 from penstock.core.metrics import Metrics
+from penstock.lake import LakeSettings
 from penstock.lake.client import ARROW_STREAM, note_query
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import LakeQuery, WrittenAnswer
 from penstock.lake.query.row_formats import AnswerBuffer, encode
 from penstock.lake.query.statements import EndSignal
-from penstock.lake.settings import LakeSettings
 
 T = TypeVar("T")
 

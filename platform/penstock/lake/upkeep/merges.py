@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from penstock.backends.database.engine import insert_new, now_us
 from penstock.backends.execution.executor import Executor, TaskFailed, WorkerLost
 from penstock.core.settings import Settings
+from penstock.lake import LakeSettings
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, announce_files, current, withdraw_intents
 from penstock.lake.commits import COMPACT, insert_segment, next_snap
@@ -35,7 +36,6 @@ from penstock.lake.segments import (
     sessions_name,
     write_summaries,
 )
-from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import segment, segment_intent
 from penstock.lake.upkeep.sorted_merge import in_row_groups, merge_sorted
 from penstock.lake.upkeep.verification import check_files

@@ -26,7 +26,7 @@ from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary.live_metrics import Metric, find_metric, measure, read_traffic
 from penstock_jobs.loop.canary.look import situation_of
 from penstock_jobs.loop.canary.trial import Kind, Trial, trial_of
-from penstock_jobs.loop.hindsight.foresight import (
+from penstock_jobs.loop.foresight import (
     PAIRS_LEAST,
     REACH,
     Estimate,

@@ -21,7 +21,7 @@ from penstock.ingest.file_import import event_importer
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.history.git_repository import BranchHead
-from penstock_jobs.sessions.observation.watching import (
+from penstock_jobs.sessions.watching import (
     DueObservation,
     MemoryFile,
     ObserverMemory,
@@ -84,9 +84,7 @@ def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesRequest) -> 
     }
     if not variables["after_us"].lstrip("-").isdecimal():
         raise InvalidInput(what="The cursor", why="no page gave it")
-    sql = (
-        files("penstock_jobs.sessions.observation").joinpath("sql", "edited_files.sql").read_text()
-    )
+    sql = files("penstock_jobs.sessions").joinpath("sql", "edited_files.sql").read_text()
     query = OwnQuery(sql, frozenset({"events"}), variables=variables)
     rows = lake.query(query, tenant=caller.tenant).table()
     edits = msgspec.convert(rows.to_pylist(), list[EditedFile])

@@ -1,1 +1,0 @@
-"""Offline verdicts beside what production did: whether a suite foretells its users."""
