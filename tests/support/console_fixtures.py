@@ -26,6 +26,7 @@ from penstock_jobs.simulator.delivery import deliver
 from penstock_jobs.simulator.demo.server import Server, running_server
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.reward_runs import store_samples
 from tests.support.servers.jars import skip
 
 __all__ = ["browser", "console_service", "sign_in"]
@@ -40,7 +41,6 @@ _WAIT_MS = 60_000
 EACH_PAGE_ANEW = {"PENSTOCK_CONSOLE_FIGURES_SECONDS": "0"}
 _SESSIONS, _SPACING_S = 48, 1500.0
 _LINES_AT_ONCE = 20
-_SAMPLES = Path(__file__).parents[2] / "examples" / "sessions"
 #: What a page shows of it is text.
 HOSTILE_TEXT = (
     "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -80,8 +80,7 @@ def console_running(
             part = lines[at : at + _LINES_AT_ONCE]
             lake.send(b"\n".join(part) + b"\n")
             lake.clock.jump(len(part) / len(lines) * _SESSIONS * _SPACING_S)
-        for path in sorted(_SAMPLES.glob("*.jsonl")):
-            lake.store(path.read_bytes())
+        store_samples(lake)
         lake.store(_hostile_events(now_us - 3_600_000_000))
         if fill is not None:
             fill(lake)

@@ -4,6 +4,7 @@ from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run
 from tests.support.lakes import START_US, Event, HandLake, make_event
+from tests.support.repository import ROOT
 from tests.support.reward_events import answered, edited, said
 
 SECOND = 1_000_000
@@ -50,6 +51,13 @@ def seen(session: str, at: int, text: str = TEXT) -> Event:
 
 def thumbs(session: str, at: int, value: str = "up") -> Event:
     return make_event(session, at, "feedback", payload={"kind": "thumbs", "value": value})
+
+
+def store_samples(lake: HandLake) -> None:
+    """Store examples/sessions, as one segment."""
+    for path in sorted((ROOT / "examples" / "sessions").glob("*.jsonl")):
+        assert not lake.send(path.read_bytes()).rejections, path
+    lake.store()
 
 
 def run_at(

@@ -224,16 +224,18 @@ class TableMemory:
     """A cache of tables that were read lately. Not shared between threads."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._tables: dict[Hashable, pa.Table] = {}
+        self._left = bytes_max
+        self._tables: dict[Hashable, tuple[pa.Table, int]] = {}
 
     def read(self, key: Hashable, read: Callable[[], pa.Table]) -> pa.Table:
-        table = self._tables.pop(key, None)
+        table, size = self._tables.pop(key, (None, 0))
         if table is None:
             table = read()
-        self._tables[key] = table
-        while sum(each.nbytes for each in self._tables.values()) > self._bytes_max:
-            del self._tables[next(iter(self._tables))]
+            size = table.nbytes  # takes long: each buffer is looked at
+            self._left -= size
+        self._tables[key] = table, size
+        while self._left < 0:
+            self._left += self._tables.pop(next(iter(self._tables)))[1]
         return table
 
 

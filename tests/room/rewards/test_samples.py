@@ -17,6 +17,7 @@ from penstock_jobs.rewards.rows import Standing
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.repository import ROOT
 from tests.support.reward_events import DAY_US, compute
+from tests.support.reward_runs import store_samples
 
 SESSIONS = ROOT / "examples" / "sessions"
 FILES = sorted(SESSIONS.glob("*.jsonl"))
@@ -143,10 +144,7 @@ OUTCOMES = {
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
     with hand_lake(tmp_path_factory.mktemp("samples")) as lake:
-        for path in FILES:
-            taken = lake.send(path.read_bytes())
-            assert (taken.accepted > 0, taken.rejections) == (True, []), path
-        lake.store()
+        store_samples(lake)
         yield lake
 
 

@@ -10,11 +10,8 @@ import pytest
 from penstock_jobs.rewards.definition import find_definition
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, hand_lake, make_event
-from tests.support.repository import ROOT
 from tests.support.reward_events import DAY_US, edited, said
-from tests.support.reward_runs import run_at, seen
-
-SAMPLES = ROOT / "examples" / "sessions"
+from tests.support.reward_runs import run_at, seen, store_samples
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +19,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The samples, with rewards by the default definition."""
     directory = tmp_path_factory.mktemp("data")
     with hand_lake(directory) as lake:
-        for path in sorted(SAMPLES.glob("*.jsonl")):
-            lake.store(path.read_bytes())
+        store_samples(lake)
         run_at(lake, DAY_US / 1_000_000, find_definition())
     return str(directory)
 

@@ -11,7 +11,7 @@ from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.selection.selection import KnownSessions, Selection, read_answer, select
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.repository import ROOT
-from tests.support.reward_runs import run_at
+from tests.support.reward_runs import run_at, store_samples
 
 RECIPES = ROOT / "examples" / "recipes"
 ALL = sorted(RECIPES.glob("*.toml"))
@@ -22,8 +22,7 @@ OF_SESSIONS = [path for path in ALL if not path.stem.startswith("text-")]
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
     """The sample sessions of the day before START_US, and their rewards a day later."""
     with hand_lake(tmp_path_factory.mktemp("lake")) as lake:
-        for path in sorted((ROOT / "examples" / "sessions").glob("*.jsonl")):
-            lake.store(path.read_bytes())
+        store_samples(lake)
         run_at(lake, 0, find_definition())
         yield lake
 
