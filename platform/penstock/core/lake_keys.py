@@ -42,6 +42,9 @@ class PublicKeyUnfit(PenstockError, exit_status=2):
 class _KeyFile:
     """A key that is read or made when it is needed."""
 
+    #: Its name in the data directory, and the setting that names another file.
+    default: ClassVar[str]
+    setting: ClassVar[str]
     unfit: ClassVar[type[PenstockError]]
     #: What to do about a missing file.
     missing: ClassVar[str]
@@ -50,15 +53,16 @@ class _KeyFile:
     #: Whether a missing key is made. One that the operator named is not.
     makes_key: bool = True
 
-    def make_missing(self, new_key: Callable[[], bytes]) -> None:
-        if self.makes_key and not self.file.exists():
-            try:
-                make_private_once(self.file, new_key())
-            except OSError as error:
-                raise self.unfit_because(error.strerror or str(error)) from error
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        named = getattr(settings, cls.setting)
+        return cls(Path(named or settings.data / cls.default), makes_key=not named)
 
-    def read(self) -> bytes:
+    def read(self, new_key: Callable[[], bytes] | None = None) -> bytes:
+        """Read the file, and make a missing one with `new_key`."""
         try:
+            if new_key is not None and self.makes_key and not self.file.exists():
+                make_private_once(self.file, new_key())
             with self.file.open("rb") as file:
                 return file.read(_KEY_FILE_BYTES_MAX)
         except FileNotFoundError:
@@ -84,20 +88,15 @@ _SECRET_RECIPE = "head -c 32 /dev/urandom | base64 > FILE"
 class SecretSeal(_KeyFile):
     """Seals texts for the database and opens them. The key is not in the database."""
 
-    unfit = SecretKeyUnfit
+    default, setting, unfit = KEY_NAME, "secret_key_file", SecretKeyUnfit
     missing = (
         "Copy it from the machine that has it, or from a backup; several machines with one database"
         " name the same key with PENSTOCK_SECRET_KEY_FILE. Make a new one with:"
         f" {_SECRET_RECIPE}"
     )
 
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        named = settings.secret_key_file
-        return cls(Path(named) if named else settings.data / KEY_NAME, makes_key=not named)
-
     def seal(self, text: str, place: str) -> str:
-        self.make_missing(_new_secret)
+        self.read(_new_secret)
         cipher = self._cipher()
         nonce = secrets.token_bytes(_NONCE_BYTES)
         content = nonce + cipher.encrypt(nonce, text.encode(), place.encode())
@@ -127,7 +126,7 @@ class SecretSeal(_KeyFile):
 
     def key_for(self, purpose: str) -> bytes:
         """Derive a key for something else than sealing. Raises SecretKeyUnfit."""
-        self.make_missing(_new_secret)
+        self.read(_new_secret)
         return hmac.digest(self._key, b"penstock " + purpose.encode(), hashlib.sha256)
 
     def _cipher(self) -> "AESGCM":
@@ -169,10 +168,6 @@ def canonical(document: Mapping[str, Any]) -> bytes:
     """Encode with sorted keys, no spaces and UTF-8: as RFC 8785 does, but for fractions."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode()
-
-
-def without_signature(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in document.items() if name != SIGNATURE}
 
 
 def signed_document(content: bytes, name: str) -> dict[str, Any]:
@@ -226,40 +221,33 @@ class PublicKey(msgspec.Struct, frozen=True):
         key = Ed25519PublicKey.from_public_bytes(self.raw)
         return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
+    def signature(self, value: bytes) -> dict[str, str]:
+        encoded = base64.b64encode(value).decode()
+        return {"algorithm": ALGORITHM, "key": self.name, "value": encoded}
+
     def has_signed(self, document: Mapping[str, Any]) -> bool:
         """Whether the key's other half signed this document, to the letter."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-        signature = document.get(SIGNATURE)
-        if not isinstance(signature, dict) or signature.keys() != {"algorithm", "key", "value"}:
-            return False
-        if signature["algorithm"] != ALGORITHM or signature["key"] != self.name:
-            return False
-        key = Ed25519PublicKey.from_public_bytes(self.raw)
+        facts = dict(document)
+        signature = facts.pop(SIGNATURE, None)
         try:
-            value = base64.b64decode(str(signature["value"]), validate=True)
-            if base64.b64encode(value).decode() != signature["value"]:
-                return False
-            key.verify(value, canonical(without_signature(document)))
-        except (InvalidSignature, ValueError):
+            value = base64.b64decode(signature["value"])
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(value, canonical(facts))
+        except (InvalidSignature, ValueError, TypeError, KeyError):
             return False
-        return True
+        return bool(signature == self.signature(value))
 
 
 class SigningKey(_KeyFile):
     """Signs documents of the lake."""
 
-    unfit = SigningKeyUnfit
+    default, setting, unfit = SIGNING_KEY_NAME, "signing_key_file", SigningKeyUnfit
     missing = (
         "Copy it from the machine that has it, or from a backup. Make a new one, for what is signed"
         f" from then on, with: {_RECIPE}"
     )
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        named = settings.signing_key_file
-        return cls(Path(named) if named else settings.data / SIGNING_KEY_NAME, makes_key=not named)
 
     @property
     def public(self) -> PublicKey:
@@ -267,10 +255,8 @@ class SigningKey(_KeyFile):
 
     def sign(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Add a signature to a document. Raises SigningKeyUnfit."""
-        facts = without_signature(document)
-        value = base64.b64encode(self._key.sign(canonical(facts))).decode()
-        signature = {"algorithm": ALGORITHM, "key": self.public.name, "value": value}
-        return facts | {SIGNATURE: signature}
+        facts = {name: value for name, value in document.items() if name != SIGNATURE}
+        return facts | {SIGNATURE: self.public.signature(self._key.sign(canonical(facts)))}
 
     @cached_property
     def _key(self) -> "Ed25519PrivateKey":
@@ -278,9 +264,8 @@ class SigningKey(_KeyFile):
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        self.make_missing(_new_signing_key)
         try:
-            key = load_pem_private_key(self.read(), password=None)
+            key = load_pem_private_key(self.read(_new_signing_key), password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             why = f"it does not hold a key in PEM without a password: {_RECIPE}"
             raise self.unfit_because(why) from error

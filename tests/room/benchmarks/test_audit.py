@@ -19,7 +19,7 @@ from penstock.registry.checkpoints.attempts import (
     record_attempts,
 )
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
-from penstock.registry.checkpoints.integrity import read_checked_attempts, restore
+from penstock.registry.checkpoints.integrity import read_checked, restore
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.audit.audit import attempt_session, audit_recorded
 from tests.support.benchmarks.agent_runs import CHEATING, HONEST
@@ -83,14 +83,14 @@ def test_all_trials_of_an_import_are_looked_at(registry: Registry, tmp_path: Pat
 def test_an_audit_is_evidence_that_nobody_edits(registry: Registry, tmp_path: Path) -> None:
     registry.take(_job(tmp_path / "job"))
     with registry.database.write() as connection:
-        assert not read_checked_attempts(connection, SCOPE).alterations
+        assert not read_checked(connection, SCOPE).alterations
         connection.exec_driver_sql(
             "update benchmark_attempt set status = 'scored', score = 1, error = null"
             " where task = 'cheats'"
         )
-        assert "attempt 0 at cheats" in read_checked_attempts(connection, SCOPE).alterations[0]
+        assert "attempt 0 at cheats" in read_checked(connection, SCOPE).alterations[0]
         restore(connection, SCOPE)
-        assert not read_checked_attempts(connection, SCOPE).alterations
+        assert not read_checked(connection, SCOPE).alterations
     assert str(registry.kept()["cheats", 0]).startswith("suspect of network")
 
 
@@ -124,7 +124,7 @@ def test_a_session_that_came_later_is_found_by_the_attempts_id(lake: Lake) -> No
     report = audit_recorded(lake, scope)
     assert (report.attempts, report.audited, report.suspect) == (3, 2, 1)
     with lake.database.read() as connection:
-        assert not read_checked_attempts(connection, scope).alterations
+        assert not read_checked(connection, scope).alterations
     errors = {each.result.task: each.result.error for each in attempts_of(lake.database, scope)}
     assert errors == {
         "cheats": "suspect of history: step 1: git stash pop", "silent": None, "works": None,

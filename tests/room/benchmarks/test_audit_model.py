@@ -19,7 +19,7 @@ from penstock.registry.checkpoints.attempts import (
     clear_attempt,
     record_attempts,
 )
-from penstock.registry.checkpoints.integrity import read_checked_attempts
+from penstock.registry.checkpoints.integrity import read_checked
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.audit.audit import AuditModel, attempt_session, audit_recorded
 from tests.support.benchmarks.agent_runs import HONEST
@@ -90,7 +90,7 @@ def test_what_it_suspects_is_missing_until_a_person_clears_it(
     audit_recorded(lake, SCOPE, model)
     assert len(server.requests) == 3  # what it read it does not read again
     with lake.database.read() as connection:
-        assert not read_checked_attempts(connection, SCOPE).alterations
+        assert not read_checked(connection, SCOPE).alterations
     clear_attempt(lake.database, SCOPE, ("cheats", 0), "ada", "the file is part of the task")
     assert audit_recorded(lake, SCOPE, model).suspect == 1
     assert results(lake)["cheats"].score == 1

@@ -18,7 +18,9 @@ from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake
 from penstock.registry.channels.change import HistoryDamaged
 from penstock.registry.channels.history import verify_history
+from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.journal import read_journal
+from penstock.registry.gate.evidence import approve
 from penstock.registry.gate.tables import gate_policy, verdict
 from penstock.registry.proof.document import prove_checkpoint
 from tests.support.channels.forged_evidence import (
@@ -75,6 +77,11 @@ def gaps(lake: Lake, part: str) -> list[str]:
 
 
 def test_nothing_is_found_where_nothing_was_forged(lake: Lake) -> None:
+    """Nor where a checkpoint has a name that looks like a channel in the audit."""
+    add(lake.database, "channel production")
+    place = {"channel": "production", "checkpoint": "channel production"}
+    approve(lake.database, tenant=TENANT, actor="ann", reason="it looks good", **place)
+    prove_checkpoint(lake, Caller(TENANT, "ann", is_admin=True), "channel production")
     assert asked(lake.database, "two").outcome == "FAIL"
     assert [flaw_of(lake.database, chain) for chain in (CHANNEL, AUDIT, JOURNAL)] == [None] * 3
     assert gaps(lake, "promotions") == gaps(lake, "audit") == []
@@ -92,8 +99,14 @@ def test_an_outcome_alone_is_not_changed_unseen(lake: Lake) -> None:
     forged = sa.func.replace(verdict.c.document, '"outcome":"PASS"', '"outcome":"FAIL"')
     with by_hand(lake.database) as connection:
         connection.execute(sa.update(verdict).values(document=forged))
+        [stored] = connection.execute(sa.select(verdict)).mappings()
+        text = '{"outcome":"PASS","policy":"easy"}'  # and one that no change names
+        added = dict(stored) | {"document": text, "id": text_digest(text)}
+        connection.execute(sa.insert(verdict).values(added))
     assert "is missing or changed" in str(flaw_of(lake.database, CHANNEL))
     assert gaps(lake, "verdicts") == ["its document was changed"]
+    document = prove_checkpoint(lake, Caller(TENANT, "ann", is_admin=True), "one")
+    assert [shown["outcome"] for shown in document["verdicts"]] == [None]
 
 
 def test_a_history_that_was_forged_opens_no_gate(lake: Lake) -> None:
@@ -137,10 +150,11 @@ def test_an_audit_that_was_forged_is_found(lake: Lake) -> None:
         (sa.delete(chain_head), "the chain itself ends with 0"),
         (sa.update(chain_head).values(signature=None), "is not signed"),
         (sa.update(chain_head).values(signature="é:\0"), NOT_A_KEY),
+        (sa.update(chain_head).values(signature=sa.literal_column("x'ff'")), NOT_A_KEY),
         (sa.update(chain_head).values(at=1), NOT_A_KEY),
         (sa.update(chain_head).values(cut_number=1), "after 1 comes 1"),
     ],
-    ids=["deleted", "unsigned", "garbage", "another time", "cut"],
+    ids=["deleted", "unsigned", "garbage", "bytes", "another time", "cut"],
 )
 def test_a_head_without_its_signature_is_none(
     database: Database, change: Any, why: str, chain: Chain

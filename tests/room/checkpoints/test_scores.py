@@ -26,7 +26,7 @@ from penstock.registry.checkpoints.attempts import (
     versions_tried,
 )
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
-from penstock.registry.checkpoints.integrity import read_checked_attempts
+from penstock.registry.checkpoints.integrity import read_checked
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import (
     SuiteContent,
@@ -157,5 +157,5 @@ def test_an_output_goes_when_it_is_old_and_the_journal_stays_as_it_was(
         [left] = runs_of(lake.database, PLACE)[0].problems
         assert left["output"] == f"sha256:{sha256('Traceback …'.encode()).hexdigest()}"
         with lake.database.read() as connection:
-            bound = read_checked_attempts(connection, PLACE)
+            bound = read_checked(connection, PLACE)
         assert (len(bound.attempts), list(bound.alterations)) == (2, [])

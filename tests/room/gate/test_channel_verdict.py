@@ -9,11 +9,16 @@ from penstock.lake.segments import make_filter
 from penstock.registry.channels.channel import channel_state
 from penstock.registry.channels.history import verify_history
 from penstock.registry.channels.promotion import judge
-from penstock.registry.checkpoints.attempts import Attempt, record_attempts
+from penstock.registry.checkpoints.attempts import (
+    Attempt,
+    BenchmarkRun,
+    record_attempts,
+    record_run,
+)
 from penstock.registry.checkpoints.checkpoint import CheckpointUnknown
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
-from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
+from penstock.registry.checkpoints.tables import benchmark_attempt, checkpoint_shard
 from penstock.registry.gate.tables import live_look
 from penstock.registry.gate.verdict import Verdict
 from penstock.shards.tables import shard, shard_mark
@@ -98,6 +103,16 @@ def test_an_incumbent_at_an_older_version_is_compared_at_the_same_tasks(database
     assert note in verdict.document["notes"]
     promote(database, "two", lambda _, name: asked(database, name))
     assert verify_history(database, TENANT, "production") is None
+    # Not where somebody removed its scores at the newer version by hand.
+    add(database, "three")
+    renew("v3", 3)
+    score(database, "two", version="v3")
+    score(database, "three", version="v3")
+    assert asked(database, "three").outcome == "PASS"
+    removed = sa.delete(benchmark_attempt).filter_by(checkpoint="two", suite_version="v3")
+    with database.write() as connection:
+        connection.execute(removed)
+    assert asked(database, "three").outcome == "ERROR"
 
 
 def test_a_verdict_names_what_was_learned_of_a_suite(database: Database) -> None:
@@ -215,15 +230,9 @@ def _look(database: Database, since: int, outcome: str) -> None:
 
 def test_how_attempts_were_made_is_told(database: Database) -> None:
     ready(database)
-    row = {
-        "tenant": TENANT, "suite": "core", "suite_version": "v1", "checkpoint": "two",
-        "kind": "run", "problems": "[]", "started_at": 0,
-    }  # fmt: skip
+    made = BenchmarkRun("r", "run", "agent", {"isolated": False}, [], 0, None)
     with database.write() as connection:
-        runs = list(connection.scalars(sa.select(benchmark_attempt.c.run).distinct()))
-        for run in runs:
-            made = {"source": f"agent {run}", "conditions": '{"isolated": false}'}
-            connection.execute(sa.insert(benchmark_run).values(row | made | {"id": run}))
+        record_run(connection, AttemptScope(TENANT, "core", "v1", "two"), made)
     document = asked(database, "two").document
     assert document["makers"]["core"]["candidate"][0]["isolated"] is False
     assert "core: attempts of two were made without isolation." in document["notes"]

@@ -191,7 +191,8 @@ def test_rejected_lines_of_the_erased_do_not_come_back(tmp_path: Path, time: str
     with hand_lake(tmp_path) as lake:
         lake.store(broken)
         erase(lake, USER)
-        lake.store(b"\n".join([broken, other]))
+        escaped = b'{"us\\u0065r": "%b", "type": 7}' % USER.value.encode()
+        lake.store(b"\n".join([broken, other, escaped]))
         assert [entry.raw for entry in list_rejected(lake.lake, limit=9)] == [other, b""]
         assert is_nowhere(lake)
         later = b'{"user": "%b", "ts": "2026-12-04T00:00:00Z"' % USER.value.encode()

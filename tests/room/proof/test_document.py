@@ -119,4 +119,4 @@ def test_a_replica_with_other_files_is_a_gap(proven: ProvenLake) -> None:
 def test_the_audit_says_who_was_given_a_proof(proven: ProvenLake) -> None:
     proven.proof()
     entries = entries_of(proven.lake.database, "default", action="prove")
-    assert (entries[0].actor, entries[0].subject) == ("tester", "ckpt-2")
+    assert (entries[0].actor, entries[0].subject) == ("tester", "checkpoint ckpt-2")

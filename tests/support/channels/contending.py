@@ -116,7 +116,8 @@ def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
         changes = channel_changes(database, TENANT, name)
         if (flaw := verify_history(database, TENANT, name)) is not None:
             found.append(f"{name}: version {flaw.number}: {flaw.why}")
-        told = notices_after(database, TENANT, name, 0)
+        with database.read() as connection:
+            told = notices_after(connection, TENANT, name, 0)
         if [one.hash for one in told] != [one.hash for one in changes[:NOTICES_AT_ONCE]]:
             found.append(f"{name}: the notices are not the changes, one for one and in order")
         found += [f"{name}: {one}" for one in _problems(mine, changes)]

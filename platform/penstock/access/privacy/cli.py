@@ -147,13 +147,13 @@ def _verify(lake: Lake, name: str) -> Iterator[object]:
     """Exit 1 unless the report is genuine. Raises InvalidInput."""
     from pathlib import Path
 
-    from penstock.core.lake_keys import SigningKey, signed_document
+    from penstock.core.lake_keys import HeadKeys, SigningKey, signed_document
 
     try:
         report = signed_document(Path(name).read_bytes(), name)
     except OSError as error:
         raise InvalidInput(what=name, why=error.strerror or str(error)) from error
-    genuine = SigningKey.of(lake.settings).public.has_signed(report)
+    genuine = HeadKeys(SigningKey.of(lake.settings)).have_signed(report)
     yield Outcome({"genuine": genuine}, failed=not genuine)
     text = "is genuine" if genuine else "was altered, or another lake wrote it"
     say(f"The report {text}.")

@@ -222,8 +222,7 @@ def _count_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
 
 
 def _cut_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
-    with lake.database.write() as connection:
-        return RetentionCount(rows=cut_aged(connection, scope.tenant, scope.until_us))
+    return RetentionCount(rows=cut_aged(lake.database, scope.tenant, scope.until_us))
 
 
 AUDIT = RetentionPart(_count_audit, _cut_audit)

@@ -121,11 +121,13 @@ _FIELD = re.compile(rb'"(session_id|user|project|ts)"\s*:\s*("(?:[^"\\]|\\.)*"|[
 
 
 def _names_in(tenant: str, line: bytes) -> _Names:
-    """The names in a line that is no event."""
+    """The names in a line that is no event: of its JSON, or of what looks like it."""
     fields: dict[str, Any] = {}
     for name, value in _FIELD.findall(line):
         with suppress(msgspec.MsgspecError):
             fields.setdefault(name.decode(), msgspec.json.decode(value))
+    with suppress(msgspec.MsgspecError, RecursionError):
+        fields |= msgspec.json.decode(line, type=dict[str, Any])
     at_us = None
     with suppress(msgspec.MsgspecError):
         at_us = _time_us(msgspec.convert(fields.get("ts"), datetime | int))

@@ -22,7 +22,7 @@ from penstock.backends.audit.entry import (
 from penstock.backends.audit.hash_chain import Chain, chain_head, heads_in, link_columns
 from penstock.backends.database.engine import Database
 from penstock.backends.database.tables import metadata, name_columns
-from penstock.core.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
+from penstock.core.settings import ResolvedSetting, Settings, declarations
 
 #: What was done. Rows are only added, and each holds the hash of the one before.
 audit_entry = Table(
@@ -58,10 +58,16 @@ def count_aged(connection: Connection, tenant: str, until_us: int) -> int:
     return int(connection.scalar(_aged(sa.func.count(), tenant, until_us)) or 0)
 
 
-def cut_aged(connection: Connection, tenant: str, until_us: int) -> int:
-    """Remove a tenant's entries up to a time, and count them. The newest entry stays."""
-    last = connection.scalar(_aged(sa.func.max(audit_entry.c.number), tenant, until_us))
-    return _chain_of(tenant).cut(connection, last) if last is not None else 0
+def cut_aged(database: Database, tenant: str, until_us: int) -> int:
+    """Remove a tenant's entries up to a time, and count them. The newest entry stays. Where one was
+    altered all stay: whoever alters the time of one could have evidence removed."""
+    chain = _chain_of(tenant)
+    with database.read() as connection:
+        last = connection.scalar(_aged(sa.func.max(audit_entry.c.number), tenant, until_us))
+        if last is None or chain.flaw(connection) is not None:
+            return 0
+    with database.write() as connection:
+        return chain.cut(connection, last)
 
 
 def _aged(what: Any, tenant: str, until_us: int) -> sa.Select[Any]:
@@ -92,16 +98,12 @@ def entries_of(
     the last entry of the page before."""
     columns = audit_entry.c
     query = sa.select(audit_entry).order_by(columns.tenant, columns.number.desc()).limit(limit)
-    if tenant is not None:
-        query = query.where(columns.tenant == tenant)
+    wanted = {"tenant": tenant, "action": action, "actor": actor, "subject": subject}
+    query = query.filter_by(**{name: value for name, value in wanted.items() if value is not None})
     if before is not None:
         place, number = before
         same = (columns.tenant == place) & (columns.number < number)
         query = query.where(same | (columns.tenant > place))
-    wanted = {"action": action, "actor": actor, "subject": subject}
-    for name, value in wanted.items():
-        if value is not None:
-            query = query.where(columns[name] == value)
     with database.read() as connection:
         return connection.execute(query).all()
 
@@ -180,16 +182,15 @@ class DeedTally(Tally):
 def note_settings(database: Database, settings: Settings, process: str) -> None:
     """Record the settings that are not at their defaults, if they changed. Raises
     DatabaseUnreachable."""
-    rooms: dict[str, object] = {}
+    values: dict[str, object] = {}
     for room in (settings, *settings.rooms):
-        rooms |= {name: getattr(room, name) for name in vars(room)}
+        values |= vars(room)
     facts: dict[str, str | int | None] = {}
     for declared in declarations():
-        value = rooms.get(declared.name, declared.default)
+        value = values.get(declared.name, declared.default)
         if value != declared.default:
-            secret = not declared.repr
-            shown = ResolvedSetting(declared.name, value, "", "", secret).shown
-            facts[ENVIRONMENT_PREFIX + declared.name.upper()] = str(shown)
+            known = ResolvedSetting(declared.name, value, "", "", secret=not declared.repr)
+            facts[known.variable] = str(known.shown)
     deed = Deed(tenant=NO_TENANT, actor=OPERATOR, action="settings", subject=process, facts=facts)
     last = entries_of(database, NO_TENANT, action="settings", subject=process, limit=1)
     if not last or msgspec.json.decode(last[0].facts) != facts:

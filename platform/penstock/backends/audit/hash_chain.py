@@ -92,16 +92,14 @@ class Chain(msgspec.Struct, frozen=True):
     def cut(self, connection: Connection, number: int) -> int:
         """Remove the entries up to this one, which is not the newest, and count them. What is left
         is verified from there on."""
-        held = self.hold(connection)
-        numbers = self.entries.c[self.numbered]
+        held, numbers = self.hold(connection), self.entries.c[self.numbered]
         last = connection.execute(self.select_entries().where(numbers == number)).first()
-        if held is None or last is None:
+        if held is None or last is None:  # others cut it, too
             return 0
-        own = self.is_mine() & (numbers <= number)
-        removed = connection.execute(sa.delete(self.entries).where(own))
-        signs = not _why_unsigned(connection, held)
-        _keep(connection, held | {"cut_number": number, "cut_hash": last.hash}, signs=signs)
-        return int(removed.rowcount)
+        removed = sa.delete(self.entries).where(self.is_mine(), numbers <= number)
+        cut = {"cut_number": number, "cut_hash": last.hash}
+        _keep(connection, held | cut, signs=not _why_unsigned(connection, held))
+        return connection.execute(removed).rowcount
 
     def flaw(
         self, connection: Connection, noted: Head | None = None, *, newest: bool = False
@@ -163,7 +161,7 @@ def _why_unsigned(connection: Connection, row: Mapping[str, Any]) -> str | None:
         return None
     if row[SIGNATURE] is None:
         return "its newest entry is not signed"
-    key, _, value = row[SIGNATURE].partition(":")
+    key, _, value = str(row[SIGNATURE]).partition(":")
     if keys.have_signed({**row, SIGNATURE: {"algorithm": ALGORITHM, "key": key, "value": value}}):
         return None
     return "the signature of its newest entry is not by a key of this lake"

@@ -205,8 +205,6 @@ def hold_channel(
 ) -> Iterator[HeldChannel]:
     """Lock a channel until the block ends, then commit. `make` creates it. Raises
     ChannelUnknown."""
-    if not name.isprintable():  # no channel has such a name, and some databases refuse it
-        raise ChannelUnknown(name=name)
     chain = chain_of(tenant, name)
     with database.write() as connection:
         if chain.hold(connection, make=make) is None:

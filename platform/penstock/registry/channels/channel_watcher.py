@@ -22,7 +22,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.fairness import Holdings
 from penstock.registry.channels.change import ChannelNews, ChannelState, ChannelUnknown
 from penstock.registry.channels.channel import channel_state, channel_state_in
-from penstock.registry.channels.history import notices_in
+from penstock.registry.channels.history import notices_after
 from penstock.registry.channels.tables import channel
 
 POLL_SECONDS = 0.02
@@ -181,7 +181,7 @@ class ChannelWatcher:
                 state = channel_state_in(connection, *key)
             except ChannelUnknown as error:
                 return error
-            changes = notices_in(connection, *key, after, up_to=state.version)
+            changes = notices_after(connection, *key, after)
         last = changes[-1].version if changes else state.version
         return ChannelNews(**vars(state), changes=changes, next=last)
 

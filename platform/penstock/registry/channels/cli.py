@@ -227,7 +227,9 @@ def _from_database(
         while True:
             pause_s = POLL_SECONDS
             try:
-                for notice in notices_after(lake.database, tenant, name, after):
+                with lake.database.read() as connection:
+                    notices = notices_after(connection, tenant, name, after)
+                for notice in notices:
                     after = notice.version
                     yield notice
             except DatabaseUnreachable as error:

@@ -156,7 +156,8 @@ def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
     limit = request.last + 1 if request.last is not None else None
     end = decode_number(request.cursor) if request.cursor is not None else None
     changes = history.channel_changes(*of_channel, limit=limit, latest=True, before=end)
-    outcomes, left_out = history.verdicts_of(*of_channel)
+    flaw = history.verify_history(*of_channel)
+    outcomes, left_out = history.verdicts_of(*of_channel) if flaw is None else ({}, {})
     answers = []
     for change in changes:
         told = {"at": time_text(change.at), "outcome": outcomes.get(change.verdict or "")}
@@ -167,19 +168,20 @@ def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
         changes=shown,
         before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
         next=str(shown[0].version) if len(answers) > len(shown) else None,
-        flaw=history.verify_history(*of_channel),
+        flaw=flaw,
         signed=lake.database.signs,
         left_out=left_out,
     )
 
 
 def _history(lake: Lake, caller: Caller, request: HistoryRequest) -> HistoryAnswer:
-    from penstock.registry.channels.channel import channel_state
+    from penstock.registry.channels.channel import channel_state_in
     from penstock.registry.channels.history import notices_after
 
-    place = lake.database, caller.tenant, request.name
-    newest = channel_state(*place).version
-    changes = notices_after(*place, request.after, up_to=newest)
+    with lake.database.read() as connection:
+        place = connection, caller.tenant, request.name
+        newest = channel_state_in(*place).version
+        changes = notices_after(*place, request.after)
     last = changes[-1].version if changes else newest
     return HistoryAnswer(request.name, changes, last if last < newest else None)
 
@@ -226,11 +228,10 @@ def _release(lake: Lake, caller: Caller, request: ReleaseRequest) -> ChangeAnswe
 
 def committed(database: "Database", change: Change) -> ChangeAnswer:
     """The answer for a change that was just committed."""
-    from penstock.registry.channels.history import notices_after
+    from penstock.registry.channels.history import notice_of
 
-    place = (change.tenant, change.channel, change.version - 1)
-    [notice] = notices_after(database, *place, up_to=change.version)
-    return notice
+    with database.read() as connection:
+        return notice_of(connection, change)
 
 
 # Calls

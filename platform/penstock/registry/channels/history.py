@@ -19,8 +19,8 @@ from penstock.lake.upkeep.verification import VerificationFinding
 from penstock.registry.channels.change import Action, Change, ChangeAnswer, ChannelUnknown
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.digests import text_digest
-from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
-from penstock.registry.checkpoints.journal import AttemptScope, Journal
+from penstock.registry.checkpoints.integrity import CheckedRows, read_checked
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import suite_scope
 from penstock.registry.checkpoints.tables import (
     benchmark_journal,
@@ -30,8 +30,6 @@ from penstock.registry.checkpoints.tables import (
 )
 from penstock.registry.gate.tables import gate_policy, verdict
 from penstock.registry.gate.verdict import Outcome
-
-CHANGE_COLUMNS = [channel_change.c[field.name] for field in fields(Change)]
 
 
 def channel_changes(
@@ -60,28 +58,29 @@ def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> l
     """Changes to or from a checkpoint, by channel, the oldest first."""
     columns = channel_change.c
     named = sa.literal(checkpoint).in_([columns.checkpoint, columns.canary, columns.previous])
-    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, named)
+    query = sa.select(channel_change).where(columns.tenant == tenant, named)
     with database.read() as connection:
         rows = connection.execute(query.order_by(columns.channel, columns.version))
         return [change_of(row) for row in rows]
 
 
 def chain_of(tenant: str, name: str) -> Chain:
+    """Raises ChannelUnknown."""
+    if not name.isprintable():  # no channel has such a name, and some databases refuse it
+        raise ChannelUnknown(name=name)
     return Chain(channel_change, {"tenant": tenant, "channel": name}, numbered="version")
 
 
 def verify_history(database: Database, tenant: str, name: str) -> Flaw | None:
     """Find the first altered version of a channel, or None. Checks the changes, also against the
     audit, their verdicts and policies, and what the verdicts read. Raises ChannelUnknown."""
-    if not name.isprintable():  # no channel has such a name, and some databases refuse it
-        raise ChannelUnknown(name=name)
     chain, noted = chain_of(tenant, name), _noted_in_audit(database, tenant, name)
     with database.read() as connection:
         if noted is None and newest_change(connection, tenant, name) is None:
             raise ChannelUnknown(name=name)
-        flaws = [chain.flaw(connection, noted), *_evidence_flaws(connection, tenant, name)]
-    present = [flaw for flaw in flaws if flaw is not None]
-    return min(present, key=lambda flaw: flaw.number, default=None)
+        flaw = chain.flaw(connection, noted)
+        evidence = _evidence_flaws(connection, tenant, name) if flaw is None else ()
+        return min(evidence, key=lambda flaw: flaw.number, default=flaw)
 
 
 def find_alterations(lake: Lake) -> Iterator[VerificationFinding]:
@@ -101,17 +100,26 @@ def find_alterations(lake: Lake) -> Iterator[VerificationFinding]:
 
 
 def _noted_in_audit(database: Database, tenant: str, name: str) -> Head | None:
-    """The newest change that the audit knows: so an older history that is put back is found."""
-    for entry in entries_of(database, tenant, subject=f"channel {name}", limit=1):
-        facts = msgspec.json.decode(entry.facts)
-        return Head(facts["version"], facts["hash"])
-    return None
+    """The newest change that the audit knows: so an older history that is put back is found. An
+    entry that was altered fits none."""
+    entries = entries_of(database, tenant, subject=f"channel {name}", limit=1)
+    try:
+        noted = [msgspec.json.decode(entry.facts, type=_NotedChange) for entry in entries]
+    except msgspec.MsgspecError:
+        return Head(hash="")
+    return Head(noted[0].version, noted[0].hash) if noted else None
+
+
+class _NotedChange(msgspec.Struct):
+    version: int
+    hash: str
 
 
 def verdicts_of(
     database: Database, tenant: str, name: str
 ) -> tuple[dict[str, Outcome], dict[str, dict[str, list[str]]]]:
-    """The outcomes of a channel's verdicts, and the tasks that policies left out, by verdict id."""
+    """The outcomes of a verified channel's verdicts, and the tasks that policies left out, by
+    verdict id."""
     columns = verdict.c
     query = sa.select(columns.id, columns.document)
     query = query.where(columns.tenant == tenant, columns.channel == name)
@@ -132,8 +140,6 @@ def verdicts_of(
 def newest_change(
     connection: Connection, tenant: str, name: str, *, action: Action | None = None
 ) -> Change | None:
-    if not name.isprintable():  # no channel has such a name, and some databases refuse it
-        return None
     query = select_changes(tenant, name, latest=True)
     if action is not None:
         query = query.where(channel_change.c.action == action)
@@ -143,13 +149,9 @@ def newest_change(
 
 def newest_changes(connection: Connection, tenant: str) -> list[Change]:
     """The newest change of each channel, by name."""
-    columns = channel_change.c
-    newest = sa.and_(
-        channel.c.tenant == columns.tenant,
-        channel.c.name == columns.channel,
-        channel.c.version == columns.version,
-    )
-    query = sa.select(*CHANGE_COLUMNS).join(channel, newest).where(channel.c.tenant == tenant)
+    columns, places = channel_change.c, (channel.c.tenant, channel.c.name, channel.c.version)
+    newest = sa.tuple_(columns.tenant, columns.channel, columns.version) == sa.tuple_(*places)
+    query = sa.select(channel_change).join(channel, newest).where(channel.c.tenant == tenant)
     return [change_of(row) for row in connection.execute(query.order_by(channel.c.name))]
 
 
@@ -177,19 +179,10 @@ def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
 
 
 def notices_after(
-    database: Database, tenant: str, channel: str, version: int, *, up_to: int | None = None
+    connection: Connection, tenant: str, channel: str, version: int
 ) -> list[ChangeAnswer]:
     """The next notices in order, at most NOTICES_AT_ONCE."""
-    with database.read() as connection:
-        return notices_in(connection, tenant, channel, version, up_to=up_to)
-
-
-def notices_in(
-    connection: Connection, tenant: str, channel: str, version: int, *, up_to: int | None = None
-) -> list[ChangeAnswer]:
     query = select_changes(tenant, channel, version).limit(NOTICES_AT_ONCE)
-    if up_to is not None:
-        query = query.where(channel_change.c.version <= up_to)
     changes = [change_of(row) for row in connection.execute(query)]
     return [notice_of(connection, change) for change in changes]
 
@@ -197,10 +190,10 @@ def notices_in(
 def select_changes(
     tenant: str, channel: str, after: int = 0, *, latest: bool = False
 ) -> sa.Select[Any]:
-    of = channel_change.c
-    query = sa.select(*CHANGE_COLUMNS).filter_by(tenant=tenant, channel=channel)
-    order = of.version.desc() if latest else of.version
-    return query.where(of.version > after).order_by(order)
+    """Raises ChannelUnknown."""
+    version = channel_change.c.version
+    query = sa.select(channel_change).where(chain_of(tenant, channel).is_mine(), version > after)
+    return query.order_by(version.desc() if latest else version)
 
 
 class _VerdictSide(msgspec.Struct):
@@ -259,17 +252,13 @@ def _journal_uses(tenant: str, version: int, text: str) -> Iterator[_JournalUse]
 
 def _journal_flaws(connection: Connection, uses: Sequence[_JournalUse]) -> Iterator[Flaw]:
     """Find altered evidence of verdicts. Each journal is read once."""
-    journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
+    known: dict[AttemptScope, CheckedRows] = {}
     for version, scope, head in uses:
-        if scope not in journals and scope.checkpoint:
-            bound = read_checked_attempts(connection, scope)
-            journals[scope] = bound.journal, bound.alterations
-        elif scope not in journals:
-            journals[scope] = read_checked_suite(connection, scope.tenant, scope.suite)
-        journal, alterations = journals[scope]
-        if alterations:
-            yield Flaw(version, f"the evidence of its verdict was changed: {alterations[0]}")
-        elif journal.head_at(head.number) != head:
+        checked = known[scope] = known.get(scope) or read_checked(connection, scope)
+        if checked.alterations:
+            why = f"the evidence of its verdict was changed: {checked.alterations[0]}"
+            yield Flaw(version, why)
+        elif checked.journal.head_at(head.number) != head:
             whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
             yield Flaw(version, f"the journal of {whose} was changed since its verdict read it")
 

@@ -58,7 +58,8 @@ class FilesDigest(msgspec.Struct, frozen=True):
 
 
 def text_digest(text: str) -> str:
-    return DIGEST_PREFIX + hashlib.sha256(text.encode()).hexdigest()
+    # A damaged database may give bytes: they have another digest.
+    return DIGEST_PREFIX + hashlib.sha256(str(text).encode()).hexdigest()
 
 
 def folder_digest(files: Iterable[CheckpointFile]) -> str:

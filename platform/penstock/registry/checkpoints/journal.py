@@ -35,17 +35,15 @@ class AttemptScope:
 #: `version`: a version of the suite. `design`: the plan of attempts.
 EntryKind = Literal["attempts", "run", "problem", "end", "version", "design"]
 
-#: The columns of an attempt beyond its scope.
-ATTEMPT_COLUMNS = tuple(
-    str(column.name)
-    for column in benchmark_attempt.c
-    if column.name not in ("tenant", "suite", "suite_version", "checkpoint")
-)
+#: The columns of an attempt beyond its scope, and which of them all rows of an entry share.
+_SCOPE = ("tenant", "suite", "suite_version", "checkpoint")
+ATTEMPT_COLUMNS = [str(each.name) for each in benchmark_attempt.c if each.name not in _SCOPE]
+_SHARED = ("run", "scored_at")
 #: Attempts per entry: databases limit the length of a text.
 ROWS_AN_ENTRY = 5_000
 
 Place = tuple[str, int]
-AttemptRow = tuple[Any, ...]
+Row = dict[str, Any]
 
 
 @dataclass
@@ -53,11 +51,11 @@ class Journal:
     """A journal, and the rows that it records. `damage` names the first altered entry."""
 
     hashes: list[str] = field(default_factory=list)
-    attempts: dict[Place, AttemptRow] = field(default_factory=dict)
-    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    attempts: dict[Place, Row] = field(default_factory=dict)
+    runs: dict[str, Row] = field(default_factory=dict)
+    versions: dict[str, Row] = field(default_factory=dict)
     #: The first plan of its attempts.
-    design: dict[str, Any] | None = None
+    design: Row | None = None
     damage: str | None = None
 
     @property
@@ -85,11 +83,11 @@ def append_attempts(
     connection: Connection, scope: AttemptScope, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Record rows of the table, all of one run and moment."""
-    fields = [name for name in ATTEMPT_COLUMNS if name not in ("run", "scored_at")]
+    fields = [name for name in ATTEMPT_COLUMNS if name not in _SHARED]
     for start in range(0, len(rows), ROWS_AN_ENTRY):
         part = rows[start : start + ROWS_AN_ENTRY]
         values = [[row[name] for name in fields] for row in part]
-        same = {name: part[0][name] for name in ("run", "scored_at")}
+        same = {name: part[0][name] for name in _SHARED}
         append_entry(connection, scope, "attempts", same | {"fields": fields, "rows": values})
 
 
@@ -107,11 +105,10 @@ def read_journal(connection: Connection, scope: AttemptScope) -> Journal:
 def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None:
     match kind:
         case "attempts":
-            same = {name: document[name] for name in ("run", "scored_at")}
+            same = {name: document[name] for name in _SHARED}
             for values in document["rows"]:
                 row = dict(zip(document["fields"], values, strict=True)) | same
-                kept = tuple(row[name] for name in ATTEMPT_COLUMNS)
-                journal.attempts[row["task"], row["attempt"]] = kept
+                journal.attempts[row["task"], row["attempt"]] = row
         case "run":
             journal.runs[document["id"]] = document
         case "problem":

@@ -24,12 +24,12 @@ from penstock.registry.checkpoints.checkpoint import (
 )
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.harness import Harness, harness_in
-from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
+from penstock.registry.checkpoints.integrity import read_checked
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.lineage import MarkedTraining, learned_of, marked_training
 from penstock.registry.checkpoints.registration import find_in
-from penstock.registry.checkpoints.suites import SuiteVersion, read_versions
-from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.registry.checkpoints.suites import SuiteVersion, read_versions, suite_scope
+from penstock.registry.checkpoints.tables import benchmark_attempt
 from penstock.registry.gate.designs import Design, design_in
 from penstock.registry.gate.policy import CanarySteps, Policy, parse
 from penstock.registry.gate.tables import approval, gate_policy, live_look
@@ -214,7 +214,8 @@ def _suite_evidence(
     names: tuple[str, str | None],
 ) -> SuiteEvidence:
     """`pinned` is the version that the policy names; otherwise the newest one counts."""
-    versions = read_versions(connection, tenant, suite)
+    checked = read_checked(connection, suite_scope(tenant, suite))
+    versions = [] if checked.alterations else read_versions(connection, tenant, suite)
     matching = [known for known in versions if pinned in (None, known.version)]
     counting, unlisted = (matching[-1] if matching else None), None
     listing = [known.version for known in versions if known.tasks]
@@ -230,7 +231,8 @@ def _suite_evidence(
         for name in names
     )
     apart: dict[str, str] = {}
-    if counting and names[1] and incumbent and not incumbent.attempts:
+    missing = incumbent and not (incumbent.attempts or incumbent.alterations)
+    if counting and names[1] and incumbent and missing:
         # A suite was renewed since: the tasks that stayed the same count.
         older = [known for known in versions if known.version in incumbent.elsewhere]
         same = older[-1].shares(counting) if older else set()
@@ -243,10 +245,8 @@ def _suite_evidence(
             apart = {task.name: reason for task in counting.tasks if task.name not in same}
     tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
     version = counting.version if counting else None
-    journal, alterations = read_checked_suite(connection, tenant, suite)
-    sides = candidate or SideEvidence(), incumbent
-    head = journal.head
-    return SuiteEvidence(suite, version, tasks, *sides, unlisted, apart, head, alterations)
+    told = unlisted, apart, checked.journal.head, checked.alterations
+    return SuiteEvidence(suite, version, tasks, candidate or SideEvidence(), incumbent, *told)
 
 
 def _side_evidence(
@@ -258,20 +258,20 @@ def _side_evidence(
     if counting is None:
         return SideEvidence(elsewhere=tried)
     scope = AttemptScope(tenant, suite, counting.version, name)
-    bound = read_checked_attempts(connection, scope)
-    attempts = bound.attempts
-    runs = benchmark_run.c
-    query = sa.select(runs.kind, runs.source, runs.conditions)
+    checked = read_checked(connection, scope)
+    attempts = checked.attempts
     sources = set()
-    for row in connection.execute(query.where(runs.id.in_({each.run for each in attempts}))):
-        conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
+    for run in {each.run for each in attempts} & checked.journal.runs.keys():
+        facts = checked.journal.runs[run]
+        conditions = facts["conditions"] or {}
         isolated = conditions.get("isolated") is not False
-        sources.add(AttemptSource(row.kind, row.source, isolated, harness_in(conditions)))
+        made = AttemptSource(facts["kind"], facts["source"], isolated, harness_in(conditions))
+        sources.add(made)
     elsewhere = [version for version in tried if version != counting.version]
     makers = sorted(sources, key=str)
     made_from = counting.content.sessions if counting.content else ()
     seen = learned_of(connection, find_in(connection, tenant, name), made_from)
-    told = design_in(bound.journal), makers, bound.journal.head, bound.alterations
+    told = design_in(checked.journal), makers, checked.journal.head, checked.alterations
     return SideEvidence(attempts, elsewhere, *told, seen=seen)
 
 
@@ -309,6 +309,6 @@ def approve(
         place = {"tenant": tenant, "channel": channel, "checkpoint": name, "actor": actor}
         given = GivenApproval(actor, reason, clock_us(connection))
         put_rows(connection, approval, [place | {"reason": reason, "at": given.at}])
-        by = {"tenant": tenant, "actor": actor, "subject": name}
+        by = {"tenant": tenant, "actor": actor, "subject": f"checkpoint {name}"}
         append(connection, Deed(**by, action="approve", facts={"channel": channel}))
     return given

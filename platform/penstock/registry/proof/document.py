@@ -87,11 +87,9 @@ def prove_checkpoint(
     document = {name: section(subject) for name, section in sections.items()}
     document |= {"gaps": subject.gaps, "made_by": caller.actor}
     signed = SigningKey.of(lake.settings).sign(head | document)
-    facts = {
-        "document": hashlib.sha256(canonical(signed)).hexdigest()
-    }  # the document that was handed out
-    place = {"tenant": caller.tenant, "actor": caller.actor, "subject": known.name}
-    record(lake.database, Deed(**place, action="prove", facts=facts))
+    facts = {"document": hashlib.sha256(canonical(signed)).hexdigest()}
+    by = {"tenant": caller.tenant, "actor": caller.actor, "subject": f"checkpoint {known.name}"}
+    record(lake.database, Deed(**by, action="prove", facts=facts))
     return signed
 
 
@@ -140,26 +138,27 @@ def _shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
 
 
 def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
-    """Verdicts with their whole documents as text, policy and statistics included. The SHA-256 of
-    the text is the id."""
-    mine = (verdict.c.tenant == subject.tenant, verdict.c.checkpoint == subject.checkpoint.name)
-    with subject.lake.database.read() as connection:
-        query = sa.select(verdict).where(*mine).order_by(verdict.c.made_at, verdict.c.id)
+    """Verdicts that changes of channels name, with their whole documents as text, policy and
+    statistics included. The SHA-256 of the text is the id."""
+    lake, tenant, name = subject.lake, subject.tenant, subject.checkpoint.name
+    named = {change.verdict for change in changes_of_checkpoint(lake.database, tenant, name)}
+    query = sa.select(verdict).filter_by(tenant=tenant, checkpoint=name)
+    query = query.where(verdict.c.id.in_(named)).order_by(verdict.c.made_at, verdict.c.id)
+    with lake.database.read() as connection:
         rows = connection.execute(query).all()
     if not rows:
         why = "no promotion asked the gate for a verdict"
         subject.lacks("verdicts", subject.checkpoint.name, why)
+    shown = []
     for row in rows:
+        told: dict[str, Any] = {}
         if text_digest(row.document) != row.id:
             subject.lacks("verdicts", row.id, "its document was changed")
-        elif json.loads(row.document).get("policy") is None:
+        elif (told := json.loads(row.document)).get("policy") is None:
             subject.lacks("verdicts", row.id, "the channel had no policy")
-    return [
-        {"verdict": row.id, "channel": row.channel}
-        | {"outcome": json.loads(row.document).get("outcome")}
-        | {"made_at": time_text(row.made_at), "document": row.document}
-        for row in rows
-    ]
+        place = {"verdict": row.id, "channel": row.channel, "made_at": time_text(row.made_at)}
+        shown.append(place | {"outcome": told.get("outcome"), "document": row.document})
+    return shown
 
 
 def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
