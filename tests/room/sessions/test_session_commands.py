@@ -42,17 +42,9 @@ def listed(data: str, *arguments: str) -> list[str]:
 # Which there are
 
 
-def test_the_newest_stand_first_and_a_cursor_goes_on_behind(data: str) -> None:
+def test_the_newest_stand_first(data: str) -> None:
     everything = listed(data)
-    assert len(everything) == 18
-    assert everything[0] == "sample-nobody-looked"
-    pages: list[str] = []
-    cursor: list[str] = []
-    while cursor != ["--cursor", None]:
-        page = document("sessions", "list", "--data", data, "--limit", "8", *cursor)
-        pages += [session["session_id"] for session in page["sessions"]]
-        cursor = ["--cursor", page["next"]]
-    assert pages == everything
+    assert (len(everything), everything[0]) == (18, "sample-nobody-looked")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +85,9 @@ def test_a_list_is_sorted_and_its_pages_go_on_in_that_order(data: str, sort: str
     pages: list[str] = []
     cursor: list[str] = []
     while cursor != ["--cursor", None]:
-        page = document("sessions", "list", "--data", data, "--sort", sort, "--limit", "8", *cursor)
+        page = document(
+            "sessions", "list", "--data", data, "--sort", sort, "--limit", "10", *cursor
+        )
         pages += [row["session_id"] for row in page["sessions"]]
         cursor = ["--cursor", page["next"]]
     assert pages == [row["session_id"] for row in whole]
