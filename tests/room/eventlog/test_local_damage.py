@@ -208,9 +208,13 @@ def test_a_file_that_was_cut_or_removed_by_others_is_not_written_over(
 )
 def test_a_damaged_description_is_refused(open_log: Open, tmp_path: Path, text: bytes) -> None:
     open_log().close()
-    (tmp_path / "log" / "log.json").write_bytes(text)
-    with pytest.raises(LogCorrupt, match=r"log\.json"):
-        open_log()
+    file = tmp_path / "log" / "log.json"
+    flipped = bytearray(file.read_bytes())
+    flipped[flipped.index(b'"id": "') + 9] ^= 1  # no block would be of this log
+    for damaged in (text, flipped):
+        file.write_bytes(damaged)
+        with pytest.raises(LogCorrupt, match=r"log\.json"):
+            open_log()
 
 
 def test_another_number_of_partitions_is_refused(open_log: Open, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from penstock.backends.audit.chain import audit_entry, record
 from penstock.backends.audit.entry import Deed
+from penstock.backends.audit.hash_chain import chain_head
 from penstock.lake.catalog import current
 from penstock.lake.segments import make_filter, sessions_name
 from penstock.lake.tables import ledger, segment
@@ -141,21 +142,27 @@ def test_what_others_do_meanwhile_is_no_damage(
         assert written[0] > 3
 
 
+def altered(column: sa.Column[str]) -> sa.Executable:
+    return sa.update(column.table).values({column: column + " "})
+
+
 @pytest.mark.parametrize(
-    ("column", "where"),
+    ("statement", "where"),
     [
-        (channel_change.c.reason, "the channel production of default, version 1"),
-        (verdict.c.document, "the channel production of default, version 2"),
-        (benchmark_journal.c.document, "the journal of one on core, entry 1"),
+        (altered(channel_change.c.reason), "the channel production of default, version 1"),
+        (altered(verdict.c.document), "the channel production of default, version 2"),
+        (altered(benchmark_journal.c.document), "the journal of one on core, entry 1"),
+        (sa.delete(chain_head), "the channel production of default, version 3"),
+        (sa.delete(benchmark_journal), "the journal of one on core, entry 1"),
     ],
-    ids=str,
+    ids=["change", "verdict", "journal", "no heads", "no journal"],
 )
-def test_altered_evidence_is_found(tmp_path: Path, column: sa.Column[str], where: str) -> None:
+def test_altered_evidence_is_found(tmp_path: Path, statement: sa.Executable, where: str) -> None:
     with hand_lake(tmp_path) as lake:
         prepared(lake.lake.database)
         assert verify(lake.lake).findings == []
         with by_hand(lake.lake.database) as connection:
-            connection.execute(sa.update(column.table).values({column: column + " "}))
+            connection.execute(statement)
         assert where in [finding.name for finding in verify(lake.lake).findings]
 
 

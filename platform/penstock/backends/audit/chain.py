@@ -19,7 +19,7 @@ from penstock.backends.audit.entry import (
     Head,
     entry_of,
 )
-from penstock.backends.audit.hash_chain import Chain, chain_head, heads_in, link_columns
+from penstock.backends.audit.hash_chain import Chain, chain_head, chains_in, heads_in, link_columns
 from penstock.backends.database.engine import Database
 from penstock.backends.database.tables import metadata, name_columns
 from penstock.core.settings import ResolvedSetting, Settings, declarations
@@ -121,10 +121,11 @@ def check_audit(
     entry that somebody noted earlier."""
     with database.read() as connection:
         heads = dict(heads_of(connection))
-        found = connection.scalars(sa.select(audit_entry.c.tenant).distinct())
+        chains = chains_in(connection, audit_entry, "tenant")
+        names = [chain.whose["tenant"] for chain in chains] if tenant is None else [tenant]
         return [
             (name, heads.get(name, BEGINNING), _chain_of(name).flaw(connection, noted))
-            for name in ([tenant] if tenant is not None else sorted({*heads, *found}))
+            for name in names
         ]
 
 

@@ -130,6 +130,15 @@ class Chain(msgspec.Struct, frozen=True):
         return sa.select(chain_head).where(*(columns[k] == v for k, v in self._key.items()))
 
 
+def chains_in(connection: Connection, entries: Table, *whose: str) -> list[Chain]:
+    """Find all chains of a table, also those that lost their head or their entries."""
+    found = connection.execute(sa.select(*(entries.c[name] for name in whose)).distinct())
+    heads = connection.execute(heads_in(entries))
+    places = {tuple(row) for row in found}
+    places |= {(row.tenant, *row.place.split("\n"))[: len(whose)] for row in heads}
+    return [Chain(entries, dict(zip(whose, place, strict=True))) for place in sorted(places)]
+
+
 # Signatures
 
 

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -234,6 +235,7 @@ def _identify(path: Path, partitions: int) -> tuple[str, int]:
         for number in range(partitions):
             make_directory(path / _folder(number))
         new = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
+        new["crc32"] = zlib.crc32(str(new["id"]).encode())
         make_private_once(name, json.dumps(new).encode())
     try:
         fields = json.loads(name.read_bytes())
@@ -242,6 +244,9 @@ def _identify(path: Path, partitions: int) -> tuple[str, int]:
         raise LogCorrupt(path=name, position=0, why="it does not describe a log") from error
     if version != _VERSION:
         raise LogCorrupt(path=name, position=0, why=f"its version is {version}, not {_VERSION}")
+    if fields.get("crc32") != zlib.crc32(log_id.encode()):  # no block would be of this log
+        why = "its id is not the one that was written: put the file of a backup back"
+        raise LogCorrupt(path=name, position=0, why=why)
     if count != partitions:
         raise LogShapeChanged(path=path, found=count, wanted=partitions)
     return log_id, count

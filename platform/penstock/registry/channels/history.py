@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import entries_of
 from penstock.backends.audit.entry import BEGINNING, Flaw, Head
-from penstock.backends.audit.hash_chain import Chain
+from penstock.backends.audit.hash_chain import Chain, chains_in
 from penstock.backends.database.engine import Database
 from penstock.backends.terminal.output import time_text
 from penstock.lake.lake import Lake
@@ -76,9 +76,9 @@ def verify_history(database: Database, tenant: str, name: str) -> Flaw | None:
     audit, their verdicts and policies, and what the verdicts read. Raises ChannelUnknown."""
     chain, noted = chain_of(tenant, name), _noted_in_audit(database, tenant, name)
     with database.read() as connection:
-        if noted is None and newest_change(connection, tenant, name) is None:
-            raise ChannelUnknown(name=name)
         flaw = chain.flaw(connection, noted)
+        if (flaw or noted or newest_change(connection, tenant, name)) is None:
+            raise ChannelUnknown(name=name)
         evidence = _evidence_flaws(connection, tenant, name) if flaw is None else ()
         return min(evidence, key=lambda flaw: flaw.number, default=flaw)
 
@@ -86,14 +86,14 @@ def verify_history(database: Database, tenant: str, name: str) -> Flaw | None:
 def find_alterations(lake: Lake) -> Iterator[VerificationFinding]:
     """Find altered journals, and channels whose history or evidence was altered."""
     with lake.database.read() as connection:
-        names = connection.execute(sa.select(channel.c.tenant, channel.c.name)).all()
-        columns = (benchmark_journal.c[field.name] for field in fields(AttemptScope))
-        for row in connection.execute(sa.select(*columns).distinct()).all():
-            scope = AttemptScope(*row)
-            if flaw := scope.chain.flaw(connection):
+        channels = chains_in(connection, channel_change, "tenant", "channel")
+        whose = (field.name for field in fields(AttemptScope))
+        for chain in chains_in(connection, benchmark_journal, *whose):
+            if flaw := chain.flaw(connection):
+                scope = AttemptScope(**chain.whose)
                 where = f"the journal of {scope.checkpoint or 'versions'} on {scope.suite}"
                 yield VerificationFinding(f"{where}, entry {flaw.number}", flaw.why)
-    for tenant, name in names:
+    for tenant, name in (each.whose.values() for each in channels):
         if flaw := verify_history(lake.database, tenant, name):
             where = f"the channel {name} of {tenant}, version {flaw.number}"
             yield VerificationFinding(where, flaw.why)
