@@ -17,8 +17,8 @@ from functools import partial
 
 import pyarrow as pa
 
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 from penstock.core.settings import MIB
 from tests.support.lake.hostile_sql import hostile_statements
 from tests.support.lakes import make_event

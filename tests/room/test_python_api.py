@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.core.errors import LibraryMissing, PenstockError
 from penstock.doors.python import RemoteLake, RemoteQuery
-from penstock.lake.errors import LakeMissing
+from penstock.lake import LakeMissing
 from penstock.lake.query.lake_query import LakeQuery
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.promotion_endpoints import PromotionAnswer, RollbackAnswer

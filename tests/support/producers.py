@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import HttpAnswer, ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake

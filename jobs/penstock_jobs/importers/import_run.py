@@ -17,8 +17,8 @@ from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of
 from penstock.ingest.file_import import ImportSummary, event_importer
+from penstock.lake import LakeMissing
 from penstock.lake.client import LocalClient, open_client
-from penstock.lake.errors import LakeMissing
 from penstock_jobs.importers.importer import (
     ImportedEvent,
     Importer,

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.backends.database.engine import put_rows
+from penstock.lake import CompactionConflict, FileLost
 from penstock.lake.buckets import SessionId, of_sessions
 from penstock.lake.catalog import claim_files, withdraw_intents
 from penstock.lake.commits import next_snap
-from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.query.spill import sorting_engine
 from penstock.lake.segments import discard, sessions_name

@@ -20,10 +20,9 @@ from sqlalchemy import Connection
 from penstock.backends.database.engine import Database
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.files import tenant_folder
-from penstock.lake import LakeSettings
+from penstock.lake import CompactionConflict, FileLost, LakeSettings
 from penstock.lake.catalog import NO_PARTITION, announce_files, pinned, visible_at, withdraw_intents
 from penstock.lake.commits import next_snap
-from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.query.view_sources import ViewSources
 from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name

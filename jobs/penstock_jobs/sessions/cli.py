@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from penstock.backends.http.errors import ServerUnreachable
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import (

@@ -16,11 +16,10 @@ from penstock.backends.database.engine import Database, insert_new, insert_of, n
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.backends.terminal.output import time_text
 from penstock.events.event import session_key
-from penstock.lake import segments
+from penstock.lake import FileLost, segments
 from penstock.lake.buckets import SessionId, ids_by_tenant
 from penstock.lake.catalog import NO_PARTITION, announce_files
 from penstock.lake.commits import SHARD, next_snap
-from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.registry.proof.document import ProofSubject, shard_record

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from penstock.backends.http.errors import BodyTooLarge
+from penstock.backends.http import BodyTooLarge
 from penstock.core.errors import PenstockError
 
 if sys.version_info >= (3, 14):

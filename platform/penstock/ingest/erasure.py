@@ -28,6 +28,7 @@ from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.ingest.writer import Writer, hurried_writers, wait_while
+from penstock.lake import FileLost
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import (
     NO_PARTITION,
@@ -36,7 +37,6 @@ from penstock.lake.catalog import (
     schedule_deletion,
     withdraw_intents,
 )
-from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
 from penstock.lake.tables import ledger, redaction_count

@@ -47,11 +47,10 @@ from penstock.ingest.rejection_rules import (
     plan_rejections,
 )
 from penstock.ingest.settings import IngestSettings
-from penstock.lake import LakeSettings, commits
+from penstock.lake import FencedOff, LakeSettings, commits
 from penstock.lake.catalog import announce, read_next_offsets, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
-from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
 from penstock.lake.query.fresh_events import frame_decoder
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents

@@ -11,7 +11,7 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, RequestBody, Sc
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.backends.http.errors import BodyTooLarge
+from penstock.backends.http import BodyTooLarge
 from penstock.backends.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.backends.http.request_limits import (
     content_encoding,

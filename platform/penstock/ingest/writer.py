@@ -16,9 +16,8 @@ from penstock.backends.database.tables import lease
 from penstock.backends.eventlog.log import Claim, LogCorrupt
 from penstock.core.errors import PenstockError, public_cause
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts
-from penstock.lake import LakeSettings, commits
+from penstock.lake import FencedOff, LakeSettings, commits
 from penstock.lake.commits import LogShape, agree_on_shape
-from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
 
 #: The pause between two looks for new events.

@@ -17,7 +17,7 @@ from penstock.backends.database.engine import Database, insert_new, insert_of, l
 from penstock.backends.database.leases import repeating
 from penstock.backends.database.tables import all_tables
 from penstock.core.errors import InvalidInput
-from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
+from penstock.lake import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import (
     FOLDER,
     consent_change,

@@ -26,8 +26,8 @@ from penstock.backends.terminal.output import (
 from penstock.core.endpoint import Client, ListRequest, page_of
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
+from penstock.lake import SnapshotUnknown
 from penstock.lake.commands import Outcome, command
-from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, read_statistics
 
 if TYPE_CHECKING:

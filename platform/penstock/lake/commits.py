@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, clock_us, insert_new, now_us, put_rows
 from penstock.backends.eventlog.log import OffsetBounds
+from penstock.lake import FencedOff, LogGrew
 from penstock.lake.catalog import changes_content, withdraw_intents
-from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import (
     consent_change,

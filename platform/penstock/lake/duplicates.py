@@ -24,8 +24,8 @@ from penstock.events.event import (
     session_key,
     strictest_consent,
 )
+from penstock.lake import LakeDamaged
 from penstock.lake.catalog import visible_at
-from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake_parts import LakeParts
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.segments import may_hold, open_segment, session_prefixes

@@ -11,7 +11,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.files import make_directory, make_private
 from penstock.core.settings import Settings, load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.errors import LakeMissing, RestoreCutOff
+from penstock.lake import LakeMissing, RestoreCutOff
 from penstock.lake.lake_parts import LakeParts
 
 if TYPE_CHECKING:

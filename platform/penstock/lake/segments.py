@@ -25,7 +25,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.files import tenant_folder
 from penstock.core.settings import MIB
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
-from penstock.lake.errors import LakeDamaged
+from penstock.lake import LakeDamaged
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
 
 ZSTD_LEVEL = 3

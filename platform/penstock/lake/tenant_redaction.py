@@ -19,7 +19,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.events.event import is_tenant
 from penstock.events.redaction.rules import MODES, KindModes, Mode, RedactionSettings, SourceRule
-from penstock.lake.errors import RedactionLoosened
+from penstock.lake import RedactionLoosened
 from penstock.lake.tables import redaction_count, tenant_redaction
 
 _HOUR_US = 3_600_000_000

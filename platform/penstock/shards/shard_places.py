@@ -20,8 +20,8 @@ from penstock.backends.storage.object_store import FileStore
 from penstock.core.endpoint import Client
 from penstock.core.files import SHARED_MODE, make_directory, relative_name
 from penstock.core.settings import Settings, load_settings
+from penstock.lake import LakeMissing
 from penstock.lake.client import LocalClient, open_client
-from penstock.lake.errors import LakeMissing
 from penstock.lake.lake import check_lake
 from penstock.shards.endpoints import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileRequest
 from penstock.shards.manifest import (

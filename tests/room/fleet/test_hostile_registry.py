@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.backends.http.errors import AnswerUnusable
+from penstock.backends.http import AnswerUnusable
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.fleet.checkpoint_cache import CheckpointCache

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.http.errors import CutOff
+from penstock.backends.http import CutOff
 from penstock.backends.http.request_limits import RequestSlots
 from penstock.core.errors import Backlogged, TooManyRequests
 from penstock.core.fairness import crowded

@@ -25,8 +25,8 @@ from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput
 from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.file_import import FileImporter
+from penstock.lake import RedactionLoosened
 from penstock.lake.client import perform
-from penstock.lake.errors import RedactionLoosened
 from penstock.lake.tenant_redaction import RedactionTally, TenantModes, read_redaction_counts
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import aws_key

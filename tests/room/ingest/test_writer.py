@@ -11,7 +11,7 @@ from penstock.core.metrics import Metrics
 from penstock.ingest import writer
 from penstock.ingest.partition_writer import LogTruncated
 from penstock.ingest.writer import Writer
-from penstock.lake.errors import CompactionConflict, LakeDamaged
+from penstock.lake import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.upkeep.rounds import Upkeep, UpkeepJob, upkeep_jobs
 from tests.support.lakes import HandLake, hand_lake, make_event

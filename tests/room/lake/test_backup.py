@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
-from penstock.lake.errors import BackupDamaged, BackupNotEmbedded
+from penstock.lake import BackupDamaged, BackupNotEmbedded
 from penstock.lake.lake import Lake, open_existing, open_or_make
 from penstock.lake.upkeep.backup import MANIFEST, back_up, restore
 from penstock.lake.upkeep.verification import verify

@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.core.errors import InvalidInput
+from penstock.lake import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.catalog import create_snapshot, current, drop_snapshot, list_snapshots, pinned
-from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import reader_lease
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.backends.database.engine import Database
+from penstock.lake import HistoryRemoved
 from penstock.lake.catalog import Pin, create_snapshot, current, pinned
-from penstock.lake.errors import HistoryRemoved
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect
 from tests.support.lakes import HandLake, hand_lake, make_event

@@ -6,10 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.core.clock import SECOND_US
-from penstock.lake import commits
+from penstock.lake import LogGrew, commits
 from penstock.lake.catalog import announce_files, current, intents_kept, withdraw_intents
 from penstock.lake.endpoints import seconds_until_stored
-from penstock.lake.errors import LogGrew
 from penstock.lake.tables import lake_commit, segment_intent, writer
 from tests.support.lakes import hand_lake, make_event
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from penstock.lake.errors import QueryRefused
+from penstock.lake import QueryRefused
 from penstock.lake.query.guard import SQL_LENGTH_MAX, check_query
 from tests.support.lake.sql_fuzz import FAULTS, listed_faults
 

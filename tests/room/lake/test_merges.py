@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.metrics import Metrics
+from penstock.lake import LakeDamaged
 from penstock.lake.catalog import Segment, create_snapshot, current
-from penstock.lake.errors import LakeDamaged
 from penstock.lake.upkeep import merges
 from penstock.lake.upkeep import rounds as upkeep
 from penstock.lake.upkeep.merges import SEGMENTS_MAX, TIER_FACTOR, choose_merges

@@ -24,7 +24,7 @@ import pytest
 
 from penstock.backends.execution import guarded_process
 from penstock.core.errors import PenstockError
-from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.query import lake_query as query
 from penstock.lake.query import statement_processes
 from penstock.lake.query.spill import FREE_BYTES, SpillRate

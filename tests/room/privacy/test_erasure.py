@@ -23,8 +23,8 @@ from penstock.core.lake_keys import PublicKey, SigningKey
 from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
+from penstock.lake import LakeDamaged, QueryFailed
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.lake.tables import reader_lease
 from penstock.lake.tenant_redaction import read_redaction_counts
 from penstock.lake.upkeep.merges import merge

@@ -13,8 +13,8 @@ from litestar.exceptions import HTTPException
 
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.eventlog.log import LogUnwritable
+from penstock.backends.http import BodyTooLarge
 from penstock.backends.http import request_limits as body
-from penstock.backends.http.errors import BodyTooLarge
 from penstock.backends.http.problems import on_penstock_error
 from penstock.core.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.core.lake_keys import SigningKeyUnfit

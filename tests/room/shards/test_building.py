@@ -10,8 +10,8 @@ from penstock.backends.execution.calls import InlineExecutor
 from penstock.backends.execution.executor import TaskResult
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake import QueryRefused, SnapshotUnknown
 from penstock.lake.catalog import create_snapshot, list_snapshots
-from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
 from penstock.shards.registered_shards import find_shard, marks_of

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 from tests.support.servers.child import start_child
 
 _LOOK_SECONDS = 0.1

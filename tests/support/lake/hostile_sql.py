@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 
-from penstock.lake.errors import QueryRefused
+from penstock.lake import QueryRefused
 from penstock.lake.query.guard import check_query
 
 _SMALL = [

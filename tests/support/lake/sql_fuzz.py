@@ -20,7 +20,7 @@ from typing import Any
 
 import duckdb
 
-from penstock.lake.errors import QueryRefused
+from penstock.lake import QueryRefused
 from penstock.lake.query.guard import check_query
 
 FAULTS = Path(__file__).with_name("engine_faults.txt")

@@ -21,7 +21,7 @@ from penstock.backends.http.login import login_path
 from penstock.core.errors import PenstockError
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.errors import QueryFailed
+from penstock.lake import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.shards.reader import ReadingOptions
 from penstock.shards.shard import ShardUnknown

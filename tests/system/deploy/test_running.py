@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import Lake
 from tests.support.deploy.reading import PORT, Part, compose_parts, image_environment, instruction

@@ -21,8 +21,8 @@ from penstock.core.settings import load_settings
 from penstock.doors.server.service import Service
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter
+from penstock.lake import CompactionConflict, FencedOff
 from penstock.lake.catalog import create_snapshot, current, pinned
-from penstock.lake.errors import CompactionConflict, FencedOff
 from penstock.lake.segments import SegmentFile, sessions_name, write_summaries
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
 from penstock.lake.upkeep import merges
@@ -322,7 +322,7 @@ def test_a_file_that_collection_gave_up_cannot_be_committed(tmp_path: Path) -> N
 PAUSED = """
     import sys, time
     from pathlib import Path
-    from penstock.lake.errors import FencedOff
+    from penstock.lake import FencedOff
     from tests.support.lakes import hand_lake
 
     def crash_point(where):

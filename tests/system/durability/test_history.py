@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 
 from penstock.backends.database.engine import now_us
 from penstock.ingest.ledger import read_ledger
+from penstock.lake import HistoryRemoved, SnapshotUnknown
 from penstock.lake.catalog import Pin, create_snapshot, current, drop_snapshot, pinned
-from penstock.lake.errors import HistoryRemoved, SnapshotUnknown
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify

@@ -17,7 +17,7 @@ from tempfile import gettempdir
 
 import pytest
 
-from penstock.backends.http.errors import ServerUnreachable
+from penstock.backends.http import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.upkeep.verification import verify
 from penstock_jobs.simulator.demo.server import Server, running_server

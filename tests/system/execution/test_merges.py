@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from penstock.backends.execution.calls import ProcessExecutor
 from penstock.backends.execution.executor import Executor, TaskResult
 from penstock.core.metrics import Metrics
+from penstock.lake import LakeDamaged
 from penstock.lake.catalog import Segment, current
-from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent

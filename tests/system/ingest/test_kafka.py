@@ -20,8 +20,8 @@ from penstock.events.frames import partition_of
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogExpired
 from penstock.ingest.rejected_lines import list_rejected
+from penstock.lake import FencedOff, LogGrew
 from penstock.lake.commits import agree_on_shape, survey_writers
-from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.tables import log_partition
 from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
 from tests.support.servers.broker import Broker

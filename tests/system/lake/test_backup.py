@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.settings import load_settings
-from penstock.lake.errors import RestoreCutOff
+from penstock.lake import RestoreCutOff
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.lake.upkeep.backup import back_up, restore
 from penstock_jobs.simulator.demo.server import running_server

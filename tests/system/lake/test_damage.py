@@ -7,10 +7,10 @@ import pytest
 
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.events.event import TENANT_DEFAULT, session_key
+from penstock.lake import LakeDamaged
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned
 from penstock.lake.duplicates import KnownEvents
-from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.upkeep.merges import merge

@@ -15,8 +15,8 @@ from penstock.backends.storage import s3 as s3_store
 from penstock.backends.storage.object_store import StoreRefused, StoreUnreachable
 from penstock.core.errors import ExtraMissing
 from penstock.ingest import partition_writer
+from penstock.lake import LakeDamaged, QueryRefused
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.errors import LakeDamaged, QueryRefused
 from penstock.lake.query.pinned_files import FileTail, FileTails, PinnedFiles, make_filesystem
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.upkeep.merges import merge

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 from tests.support.spans import as_protobuf, traces
 from tests.unit.otlp.test_genai import ASKED, BYE, chat
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key, list_keys, revoke_key
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 from penstock.lake.lake import open_lake
 from penstock_jobs.simulator.demo.server import running_server
 from tests.support.servers.ports import free_port

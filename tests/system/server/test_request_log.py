@@ -171,7 +171,7 @@ def test_failures_alone_are_logged_where_that_is_asked_for(tmp_path: Path) -> No
 
 
 def _status(client: ServiceClient) -> int:
-    from penstock.backends.http.errors import ServerUnreachable
+    from penstock.backends.http import ServerUnreachable
 
     try:
         return client.get("/readyz").status

@@ -5,7 +5,7 @@ import pytest
 from bench.large_lake import large_lake
 from penstock.core.settings import MIB, load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.errors import QueryLimitReached
+from penstock.lake import QueryLimitReached
 from penstock.lake.lake import open_or_make
 from penstock_jobs.shards.selection.session_facts import SnapshotQueries
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.http.errors import KeyNotValid, ServerUnreachable
+from penstock.backends.http import KeyNotValid, ServerUnreachable
 from penstock_jobs.simulator import delivery
 from penstock_jobs.simulator.delivery import EventLine, FileSink, HttpSink, Sink, batches, deliver
 from penstock_jobs.simulator.demo.server import running_server

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.doors.console.verdict_charts import drawn_parts, side_rows
+from penstock.doors.console.release_pages import drawn_parts, side_rows
 
 REQUIREMENT: dict[str, Any] = {
     "outcome": "FAIL", "why": "at least 0.21 worse; at most 0.02 is allowed", "suite": "core",

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from penstock.backends.http import AddressForbidden
 from penstock.backends.http.address import EgressPolicy
-from penstock.backends.http.errors import AddressForbidden
 from penstock.core.errors import SettingInvalid
 
 INTERNET = EgressPolicy()

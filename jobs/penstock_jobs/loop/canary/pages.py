@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.page import Content, PageList, Visitor
-from penstock.doors.console.verdict_charts import DrawnPart
+from penstock.doors.console.release_pages import DrawnPart
 from penstock.registry.channels.endpoints import ChannelRequest
 from penstock_jobs.loop.canary.look import SHOW_CANARY
 

@@ -21,10 +21,10 @@ from penstock.access.privacy.tombstones import SESSION
 from penstock.backends.execution.executor import Executor
 from penstock.core.settings import MIB, Settings
 from penstock.events.event import CONSENT_UNKNOWN
+from penstock.lake import QueryLimitReached
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, content_snap
 from penstock.lake.commits import snap_since
-from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.query.statements import MEMORY_SETTING

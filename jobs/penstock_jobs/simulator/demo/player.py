@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.backends.execution import open_executor
-from penstock.backends.http.errors import ServerUnreachable
+from penstock.backends.http import ServerUnreachable
 from penstock.core.clock import SECOND_US, SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.file_import import wait_until_stored

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
 
 _START_SECONDS_MAX = 30.0
 _POLL_SECONDS = 0.02

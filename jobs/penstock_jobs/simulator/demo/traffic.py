@@ -10,8 +10,8 @@ from statistics import fmean
 
 import msgspec
 
+from penstock.backends.http import AnswerUnusable
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import AnswerUnusable
 from penstock.ingest.recorder.recorder import Recorder
 from penstock.ingest.recorder.session import RecordedSession
 from penstock_jobs.simulator.demo.story import UserReaction

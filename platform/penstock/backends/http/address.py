@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.backends.http.errors import AddressForbidden
+from penstock.backends.http import AddressForbidden
 from penstock.core.errors import InvalidInput, SettingInvalid
 from penstock.core.settings import RoomSettings, Settings, setting
 

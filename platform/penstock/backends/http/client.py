@@ -14,14 +14,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.backends.http.address import EgressPolicy, HttpAddress
-from penstock.backends.http.errors import (
+from penstock.backends.http import (
     AddressForbidden,
     AnswerUnusable,
     ServerUnreachable,
     document_of,
     refusal_of,
 )
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.login import service_key
 from penstock.core.errors import InvalidInput, PenstockError, one_line
 from penstock.core.settings import without_secrets

@@ -15,7 +15,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response import Stream
 
-from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
+from penstock.backends.http import BodyTooLarge, ClientGone, CutOff
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX
 from penstock.core.errors import InvalidInput
 from penstock.core.fairness import Holdings, TenantQueue, crowded

@@ -12,7 +12,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access import ROLES
 from penstock.access.keys import Grant
-from penstock.backends.http.errors import ClientGone
+from penstock.backends.http import ClientGone
 from penstock.backends.http.problems import current_request
 from penstock.core.errors import PenstockError, one_line
 from penstock.doors.console.console import (

@@ -16,7 +16,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.backends.http.errors import BodyTooLarge
+from penstock.backends.http import BodyTooLarge
 from penstock.backends.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.backends.http.request_limits import (
     content_encoding,

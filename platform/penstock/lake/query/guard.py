@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from penstock.lake.errors import QueryRefused
+from penstock.lake import QueryRefused
 
 SQL_LENGTH_MAX = 200_000
 

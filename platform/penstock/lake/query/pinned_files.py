@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.backends.storage.object_store import ObjectStore, RandomAccess
 from penstock.core.errors import ExtraMissing, PenstockError
-from penstock.lake.errors import LakeDamaged, QueryFailed
+from penstock.lake import LakeDamaged, QueryFailed
 
 PROTOCOL = "penstock"
 #: Parquet writes its index at the end.

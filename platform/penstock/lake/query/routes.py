@@ -17,7 +17,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.backends.http.errors import ClientGone
+from penstock.backends.http import ClientGone
 from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.backends.http.request_limits import (
     RequestSlots,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import msgspec
 import pyarrow as pa
 
-from penstock.lake.errors import QueryFailed, QueryLimitReached
+from penstock.lake import QueryFailed, QueryLimitReached
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess
 from penstock.core.errors import PenstockError
-from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryRefused
+from penstock.lake import QueriesUnavailable, QueryFailed, QueryRefused
 from penstock.lake.query.pinned_files import DistantFile
 from penstock.lake.query.row_formats import WireFormat
 from penstock.lake.query.statements import (

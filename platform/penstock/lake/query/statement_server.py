@@ -37,7 +37,7 @@ from penstock.backends.execution.confinement import (
 )
 from penstock.core.arrow_start import NoPandas
 from penstock.core.logs import configure_logs, log_everything
-from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake import QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.query.guard import check_query
 from penstock.lake.query.row_formats import WireFormat, write_rows
 from penstock.lake.query.spill import LOOK_SECONDS, SpillRate, begin_writing, written_by

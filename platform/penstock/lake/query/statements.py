@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.backends.terminal.interruption import interrupted_by_ctrl_c
 from penstock.core.errors import PenstockError
-from penstock.lake.errors import QueryFailed, QueryLimitReached
+from penstock.lake import QueryFailed, QueryLimitReached
 from penstock.lake.query.guard import check_query
 from penstock.lake.query.pinned_files import DistantFile, make_filesystem
 from penstock.lake.query.row_formats import WireFormat, write_rows

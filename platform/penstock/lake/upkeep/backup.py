@@ -26,8 +26,8 @@ from penstock.backends.database.engine import parse_database_address
 from penstock.core.errors import InvalidInput
 from penstock.core.files import make_directory, open_private, relative_name, sync_directory
 from penstock.core.settings import FILE_NAME, Settings, load_settings
+from penstock.lake import BackupDamaged, BackupNotEmbedded, LakeDamaged
 from penstock.lake.catalog import file_tables
-from penstock.lake.errors import BackupDamaged, BackupNotEmbedded, LakeDamaged
 from penstock.lake.lake import RESTORING, Lake
 from penstock.lake.segments import segment_name
 from penstock.lake.tables import log_partition, segment_intent

@@ -20,11 +20,10 @@ from sqlalchemy import Connection
 from penstock.backends.database.engine import insert_new, now_us
 from penstock.backends.execution.executor import Executor, TaskFailed, WorkerLost
 from penstock.core.settings import Settings
-from penstock.lake import LakeSettings
+from penstock.lake import CompactionConflict, LakeDamaged, LakeSettings
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, announce_files, current, withdraw_intents
 from penstock.lake.commits import COMPACT, insert_segment, next_snap
-from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.query.spill import SPILL_FOLDER
 from penstock.lake.rows import ROW_GROUPS

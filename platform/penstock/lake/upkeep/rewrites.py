@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.database.engine import now_us, portions
+from penstock.lake import CompactionConflict
 from penstock.lake.buckets import SessionId, open_events, read_changed
 from penstock.lake.catalog import (
     NO_PARTITION,
@@ -29,7 +30,6 @@ from penstock.lake.catalog import (
     writer_is_gone,
 )
 from penstock.lake.commits import LedgerCounts, LedgerKey, add_to_ledger, insert_segment, next_snap
-from penstock.lake.errors import CompactionConflict
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import (

@@ -18,9 +18,8 @@ from penstock.backends.database.leases import wait_for_lease
 from penstock.core.errors import PenstockError, public_cause
 from penstock.core.metrics import Metrics
 from penstock.core.room import rooms
-from penstock.lake import LakeSettings
+from penstock.lake import CompactionConflict, LakeSettings, UpkeepBusy
 from penstock.lake.catalog import claim_files, file_tables, schedule_deletion, writer_is_gone
-from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import lake_commit, lake_head, reader_lease, segment_intent, snapshot

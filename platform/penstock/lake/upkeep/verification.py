@@ -21,6 +21,7 @@ from penstock.core.errors import one_line
 from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
+from penstock.lake import LakeDamaged
 from penstock.lake.buckets import (
     Bucket,
     BucketTask,
@@ -31,7 +32,6 @@ from penstock.lake.buckets import (
     run_over_buckets,
 )
 from penstock.lake.catalog import file_tables, pinned
-from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
 from penstock.lake.segments import (

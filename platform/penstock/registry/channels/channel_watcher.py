@@ -16,8 +16,8 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.backends.database.engine import Database, portions
+from penstock.backends.http import ServerUnreachable
 from penstock.backends.http.client import ServiceClient, Tell
-from penstock.backends.http.errors import ServerUnreachable
 from penstock.core.errors import PenstockError
 from penstock.core.fairness import Holdings
 from penstock.registry.channels.change import ChannelNews, ChannelState, ChannelUnknown
