@@ -382,9 +382,9 @@ def chain_terms(
     names = ("session_id", "target_kind", "target_id", "name", "horizon_s", *Standing._fields)
     wholes: defaultdict[tuple[str, str], list[Standing]] = defaultdict(list)
     for session, kind, target, name, horizon_s, *part in row_tuples(rows, *names):
-        standing = Standing(*part)
         if horizon_s != horizons[name]:
             continue
+        standing = Standing(*part)
         if kind == "session":
             wholes[chain_of(session), name].append(standing)
         elif kind == "model_call":

@@ -162,13 +162,13 @@ class Request:
         given = disliked + sum(turn.liked for turn in turns)
         return [disliked / given] if given else []
 
-    @property
+    @cached_property
     def dissatisfied(self) -> float | None:
         """Return the worst judgement of its work, from 0 to 1; None without any."""
         found = [remark.dissatisfied for _, remark in self.remarks if not remark.is_neutral]
         return max([*found, *self.disliked, *([1.0] * self.stopped)], default=None)
 
-    @property
+    @cached_property
     def still_dissatisfied(self) -> float | None:
         """Return its last judgement: the agent may have mended what an earlier one was about.
 

@@ -7,7 +7,7 @@ with events as (
     select session_id, view, consent, checkpoint,
            case when view = 'events' then type end as type,
            epoch_us(ts) as us,
-           row(epoch_us(ts), coalesce(seq, 0)) as place,
+           epoch_us(ts)::hugeint * 18446744073709551616 + coalesce(seq, 0) as place,
            epoch_us(ts) <= $as_of_us as seen,
            view in ('model_calls', 'tool_calls', 'edits') as by_agent,
            coalesce(error_class = 'invalid_arguments', false) as invalid,

@@ -72,6 +72,7 @@ _BAD = frozenset({
     "fails", "failing", "wrong", "amiss", "undo", "taking_back", "displeased", "reproach",
 })  # fmt: skip
 _AGENT_CHARS = 300
+_OF_AGENTS = ("offer", "claim")
 #: A message is read by the judge, and for its kind of work; short ones come again and again.
 _TEXTS_REMEMBERED = 1_024
 
@@ -149,27 +150,26 @@ def read(message: Message) -> Reading:
     reading = _said(message.text)
     if not message.agent:
         return reading
-    signs = _lists().signs
-    agent = plain(message.agent).lower()[-_AGENT_CHARS:]
-    hits = signs.hits(SPEECH_WORD.findall(agent), agent)
-    return msgspec.structs.replace(reading, agent=_names(signs, hits))
+    agent = _agent_groups(plain(message.agent).lower()[-_AGENT_CHARS:])
+    return msgspec.structs.replace(reading, agent=agent)
+
+
+@lru_cache(_TEXTS_REMEMBERED)
+def _agent_groups(text: str) -> frozenset[str]:
+    signs = lexicon(SIGNS, _OF_AGENTS)
+    return _names(signs, signs.hits(SPEECH_WORD.findall(text), text))
 
 
 @lru_cache(_TEXTS_REMEMBERED)
 def _said(text: str) -> Reading:
     speech = speech_of(text)
-    cues, signs, topic, _ = _lists()
+    cues, signs, _, _ = _lists()
     masked, words, clauses = list[str](), list[str](), list[Clause]()
     for clause in speech.clauses:
-        own = SPEECH_WORD.findall(clause)
-        hits = signs.hits(own, clause)
-        if any(hit.group == topic for hit in hits):
-            clause = _masked(clause, hits)  # noqa: PLW2901
-            own = SPEECH_WORD.findall(clause)
-            hits = signs.hits(own, clause)
-        masked.append(clause)
+        said, own, turns = _clause(clause)
+        masked.append(said)
         words += own
-        clauses += _turns(clause, own, hits)
+        clauses += turns
     ending = _ending(clauses)
     text = " , ".join(masked)
     own_words = tuple(words[:_WORDS])
@@ -195,6 +195,19 @@ def _said(text: str) -> Reading:
         opening=frozenset(opening),
         turned=any(clause.turned for clause in clauses[1:]),
     )
+
+
+@lru_cache(_TEXTS_REMEMBERED)
+def _clause(text: str) -> tuple[str, list[str], list[Clause]]:
+    """Return a clause without its topic, its words, and its parts around a contrast."""
+    _, signs, topic, _ = _lists()
+    words = SPEECH_WORD.findall(text)
+    hits = signs.hits(words, text)
+    if any(hit.group == topic for hit in hits):
+        text = _masked(text, hits)
+        words = SPEECH_WORD.findall(text)
+        hits = signs.hits(words, text)
+    return text, words, _turns(text, words, hits)
 
 
 def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
@@ -414,7 +427,7 @@ def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
     """Count keys, which are in the order of rows.
 
     Values are square roots of the counts, scaled so that all rows have the same length."""
-    ordered = np.sort(np.concatenate(keys)) if keys else np.zeros(0, np.uint32)
+    ordered = _sorted(keys)
     if not len(ordered):
         none = np.zeros(0, np.int32)
         return none, none, np.zeros(0, np.float32)
@@ -430,6 +443,19 @@ def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
     column = (ordered[begins] & np.uint32(block.width - 1)).astype(np.int32)
     value = (block.weight * np.sqrt(counts / total)).astype(np.float32)
     return row, column + np.int32(block.first), value
+
+
+def _sorted(keys: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    """Sort keys of a few rows at a time: they differ in 16 bits alone, which numpy sorts in a
+    tenth of the time."""
+    highest = max((int(own[-1]) for own in keys if len(own)), default=0) >> 16
+    ends = np.arange(1, highest + 1, dtype=np.uint32) << np.uint32(16)
+    cut = (np.split(own.astype(np.uint16), np.searchsorted(own, ends)) for own in keys)
+    ordered = [np.zeros(0, np.uint32)]
+    for number, parts in enumerate(zip(*cut, strict=True)):
+        low = np.sort(np.concatenate(parts), kind="stable")
+        ordered.append(low + np.uint32(number << 16))
+    return np.concatenate(ordered)
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

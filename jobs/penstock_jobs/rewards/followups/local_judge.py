@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import as_file, files
+from itertools import islice
 from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -92,7 +93,9 @@ class AnswerMemory(Generic[AskedT, AnswerT]):
         known = self._known if len(self._known) < _ANSWERS_REMEMBERED else {}
         self._known = known
         new = {key: each for key, each in zip(keys, asked, strict=True) if key not in known}
-        known |= zip(new, self._answer(list(new.values())), strict=True)
+        fresh = iter(new.items())
+        while batch := dict(islice(fresh, _BATCH)):
+            known |= zip(batch, self._answer(list(batch.values())), strict=True)
         return [known[key] for key in keys]
 
 
@@ -129,14 +132,13 @@ class LocalJudge:
         return whole
 
     def _read(self, messages: Sequence[Message]) -> list[Judgement]:
-        judgements: list[Judgement] = []
-        for start in range(0, len(messages), _BATCH):
-            chances = self._model.labels.probabilities(features(messages[start : start + _BATCH]))
-            sure = np.minimum(chances.max(axis=1), 1.0).tolist()
-            displeased = self._model.dissatisfied(chances).tolist()
-            best = (LABELS[label] for label in chances.argmax(axis=1))
-            judgements += map(Judgement, best, sure, displeased)
-        return judgements
+        if not messages:
+            return []
+        chances = self._model.labels.probabilities(features(messages))
+        sure = np.minimum(chances.max(axis=1), 1.0).tolist()
+        displeased = self._model.dissatisfied(chances).tolist()
+        best = (LABELS[label] for label in chances.argmax(axis=1))
+        return list(map(Judgement, best, sure, displeased))
 
 
 @cache

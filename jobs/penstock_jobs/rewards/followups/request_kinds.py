@@ -30,8 +30,6 @@ def _memory() -> AnswerMemory[str, Kind]:
 
 
 def _kinds(texts: Sequence[str]) -> list[Kind]:
-    if not texts:
-        return []
     chances = committed_model().kinds.probabilities(kind_features(texts))
     return [
         KINDS[number] if sure >= _SURE else "code"

@@ -262,9 +262,11 @@ class Lexicon:
 
 
 @cache
-def lexicon(file: str) -> Lexicon:
+def lexicon(file: str, only: tuple[str, ...] = ()) -> Lexicon:
+    """Load all groups of a file, or `only` these."""
     source = files("penstock_jobs.rewards.followups") / file
     groups = tomllib.loads(source.read_text(encoding="utf-8"))
+    groups = {name: groups[name] for name in only or groups}
     phrases: dict[str, tuple[int, ...]] = {}
     stems: dict[str, tuple[int, ...]] = {}
     unspaced: list[re.Pattern[str]] = []

@@ -5,6 +5,7 @@ Both are measured over all edits of a request together, when the request ended."
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import exp
 from typing import Literal, NamedTuple
 
@@ -142,17 +143,9 @@ def _put(
         within += home.count_others(begin, end)
         at = max(at, end)
     # An edit that moved text of others into this file put nothing there.
-    brought = sum(_brought(request[owner]) for owner in {owner for _, owner in places})
+    brought = sum(request[owner].brought for owner in {owner for _, owner in places})
     within = max(within - brought, 0)
     return within, max(home.ink_of_others - before.ink_of_others - within, 0)
-
-
-def _brought(edit: TrackedEdit) -> int:
-    """Count what others had written of the text where the edit was made."""
-    if edit.made is None or edit.ink_size == sum(len(ink(each.after)) for each in edit.ranges):
-        return 0
-    places = ((owner, place) for (owner, _), place in edit.made.ranges.items())
-    return sum(edit.made.count_others(*place) for owner, place in places if owner == edit.owner)
 
 
 def _taken(
@@ -426,11 +419,14 @@ class _Measure:
         self._known: dict[tuple[int, HorizonState], Remainder | Standing] = {}
 
     def works(self) -> Works:
-        horizons = enumerate(self._parameters.horizons_s)
-        return {horizon_s: self._at(number) for number, horizon_s in horizons}
+        # One observation often answers several horizons.
+        at = cache(self._at)
+        states = zip(*(edit.request_states for edit in self.edits), strict=True)
+        return dict(zip(self._parameters.horizons_s, map(at, states), strict=True))
 
-    def _at(self, number: int) -> _Work:
-        found = {edit: self._remainder(edit, edit.request_states[number]) for edit in self.edits}
+    def _at(self, states: tuple[HorizonState, ...]) -> _Work:
+        seen = zip(self.edits, states, strict=True)
+        found = {edit: self._remainder(edit, state) for edit, state in seen}
         known = {edit: own for edit, own in found.items() if isinstance(own, Remainder)}
         if unknown := _unknown(found, known):
             return _Work(unknown=unknown)

@@ -152,6 +152,14 @@ class TrackedEdit:
         return sum(len(ink(self.after[start:end])) for start, end in self.written)
 
     @cached_property
+    def brought(self) -> int:
+        """Count what others had written of the text where the edit was made."""
+        if self.made is None or self.ink_size == sum(len(ink(each.after)) for each in self.ranges):
+            return 0
+        places = ((owner, place) for (owner, _), place in self.made.ranges.items())
+        return sum(self.made.count_others(*place) for owner, place in places if owner == self.owner)
+
+    @cached_property
     def units_written(self) -> int:
         """Count written UTF-16 code units with white space, as the published forms do."""
         return sum(len(code_units(changed.after)) for changed in self.ranges)
