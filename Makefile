@@ -19,7 +19,7 @@ help: ## list the verbs
 	@echo; echo '  ARGS="…" reaches the command: make test ARGS="-k layout"'
 
 .PHONY: demo
-demo: .venv/ready ## the whole loop on simulated users, about two minutes
+demo: .venv/ready ## the whole loop around a small transformer, in four to five minutes
 	$(BIN)/penstock demo $(ARGS)
 
 .PHONY: test
