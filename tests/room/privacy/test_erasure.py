@@ -273,7 +273,7 @@ def test_erasing_a_tenant_leaves_its_counts_without_names_of_sources(tmp_path: P
         for tenant in ("acme", "default"):
             for source in ("laptop-of-anna", "ci"):
                 lake.store([make_event(source, 1, source=source)], tenant=tenant)
-                matches = {SourceRule(source, "aws_access_key"): 2}
+                matches = {SourceRule(source, "aws_key"): 2}
                 lake.lake.redaction_tally.count(tenant, START_US, matches)
         lake.lake.redaction_tally.flush(lake.lake.database)
         before = read_ledger(lake.lake, tenant="default").rows

@@ -261,7 +261,7 @@ def test_a_mode_refuses_the_line_and_keeps_at_most_what_is_masked(mode: Mode) ->
     assert redacted.lines == [event({}), b""]
     [refused] = redacted.refused
     assert refused.line == 1
-    assert "aws_access_key" in refused.reason
+    assert "aws_key" in refused.reason
     assert bool(refused.raw) == (mode == "quarantine")
     assert secret.encode() not in refused.raw
 
@@ -346,7 +346,7 @@ def test_an_operator_adds_changes_and_turns_off_rules(tmp_path: Path) -> None:
     own.write_text(
         "version = 1\n"
         '[[rule]]\nid = "badge"\nkind = "personal"\npattern = "BADGE-[0-9]{6}"\nmode = "mask"\n'
-        '[[rule]]\nid = "aws_access_key"\nmode = "off"\n'
+        '[[rule]]\nid = "aws_key"\nmode = "off"\n'
     )
     mask = redactor(personal="off", own=own)
     secret = planted_secrets.aws_key(random.Random(5))

@@ -143,6 +143,7 @@ def is_strong(candidate: Candidate) -> bool:
 #: An address, a call, an item, a name with a number, or names with dots between.
 _PART_OF_PROGRAM = re.compile(
     r"://|^[(\[{]|[\w)\]][(\[{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$"
+    r"|^[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+$"
 )
 _KINDS = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
 _COMMON_PASSWORDS = frozenset(_KNOWN_VALUES["passwords"])

@@ -308,9 +308,7 @@ def _together(literals: Iterator[_Literal]) -> Iterator[list[_Literal]]:
 def _without_marks(screen: Screen, lines: Sequence[bytes], line_bytes_max: int) -> bool:
     """Whether one scan shows that no line holds anything."""
     longest = max(map(len, lines))
-    if not screen.takes_lines or longest > line_bytes_max:
-        return False
-    if len(lines) * longest > _SCREENED_BYTES:
+    if longest > line_bytes_max or len(lines) * longest > _SCREENED_BYTES:
         return False
     try:
         return not screen.marks(b"\n".join(lines))

@@ -53,10 +53,10 @@ class SourceRule(NamedTuple):
 #: The version of the file's format.
 VERSION = 1
 #: How far before a word of a rule its match may begin.
-WORD_REACH_CHARS = 24
+WORD_REACH_CHARS = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 #: What finite automata cannot do.
-_LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=|>|\()|[*+?}]\+|\\[1-9bBAZ]")
+_LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=|>|\(|[a-zA-Z]*-)|[*+?}]\+|\\[1-9bBAZz]")
 _BUILT_IN = "rules.toml"
 
 
@@ -167,6 +167,7 @@ class _RuleText:
 @dataclass(frozen=True)
 class _RulesText:
     version: Positive
+    shapes: str = ""
     rule: tuple[_RuleText, ...] = ()
 
 
@@ -174,8 +175,27 @@ def _parse(content: str, where: str, known: Mapping[str, Rule]) -> Iterable[Rule
     written = read_section(_RulesText, parse_toml(content, where), where)
     if written.version != VERSION:
         raise InvalidInput(what=where, why=f"its first line is not: version = {VERSION}")
-    for place, rule in enumerate(written.rule, 1):
-        yield _rule(rule, f"[[rule]] {place} of {where}", known)
+    shaped = [_shaped(*row.split(" ", 1)) for row in written.shapes.splitlines()]
+    for place, rule in enumerate((*shaped, *written.rule), 1):
+        yield _rule(rule, f"rule {place} of {where}", known)
+
+
+def _shaped(id_: str, shapes: str) -> _RuleText:
+    """Make the rule of tokens that are known by how they begin."""
+    anchors, patterns, needles = [], [], []
+    for *begins, content in map(str.split, shapes.split(" ; ")):
+        needles += begins
+        for begin in begins:
+            # A short beginning stands in words too; a long one may have a line break soon.
+            chars = 11 if len(begin) < 4 else 6 if len(begin) < 6 else 4
+            text = re.escape(begin)
+            anchors.append(f"{text}{content.partition('{')[0]}{{{chars}}}")
+            patterns.append((f"(?<={text})" if begin[-1] in "=/" else text) + content)
+    pattern = f"(?<![A-Za-z0-9])(?:{'|'.join(patterns)})(?![A-Za-z0-9])"
+    return _RuleText(
+        id_, anchor="|".join(anchors), pattern=pattern, needles=tuple(needles),
+        checks=("no_example",), joined=True,
+    )  # fmt: skip
 
 
 def _rule(written: _RuleText, where: str, known: Mapping[str, Rule]) -> Rule:
@@ -271,15 +291,8 @@ NOTHING: Marks = frozenset()
 
 
 class Screen(Protocol):
-    #: Whether content without marks has none either when it is cut at its line breaks.
-    takes_lines: bool
-
     def marks(self, content: bytes) -> Marks:
         """Find the indexes of rules that may match, and the marks above."""
-
-
-#: Anchors of the ends of all that is scanned; `^` and `$` match at each line.
-_OF_THE_ENDS = re.compile(rb"\\[AZz]|\(\?[a-zA-Z]*-")
 
 
 def screen_of(rules: Sequence[Rule]) -> Screen:
@@ -347,7 +360,6 @@ class _ScreenAtOnce:
         import hyperscan
 
         self._marks, expressions = zip(*anchors, strict=True)
-        self.takes_lines = not any(map(_OF_THE_ENDS.search, expressions))
         self._database: Any = hyperscan.Database()
         try:
             self._database.compile(
@@ -377,10 +389,9 @@ class _ScreenAtOnce:
 
 
 class _ScreenOneByOne:
-    takes_lines = False  # an anchor may look around here, and see the next line
-
     def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
-        self._anchors = [(mark, re.compile(anchor, re.DOTALL)) for mark, anchor in anchors]
+        flags = re.DOTALL | re.MULTILINE
+        self._anchors = [(mark, re.compile(anchor, flags)) for mark, anchor in anchors]
 
     def marks(self, content: bytes) -> Marks:
         return frozenset(mark for mark, anchor in self._anchors if anchor.search(content))

@@ -2,7 +2,6 @@
 
 import base64
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,15 @@ from penstock.events.redaction.placeholders import PLACEHOLDER, placeholder
 from penstock.events.redaction.rules import ENCODED, HIDDEN_WORD, QUARTET, Marks, Rule, Screen
 from penstock.events.redaction.text_views import (
     BASE64_BREAK,
+    BASE64_BREAKS,
+    LINE_BREAKS,
     LineUnfit,
     LineWork,
     Steps,
     View,
-    decoded_views,
     goes_on,
-    is_broken,
-    joined,
     text_pieces,
+    views,
     without_breaks,
 )
 
@@ -39,7 +38,7 @@ _ENCODED_AGAIN_CHARS_MAX = 4096
 #: Decoded texts are screened together up to this size.
 _DECODED_TOGETHER_CHARS = 4096
 #: How far what is broken over lines is looked at.
-_BROKEN_CHARS_MAX, _BROKEN_LINES_MAX = 1024, 200
+_BROKEN_CHARS_MAX = 1024
 _BROKEN_WORK_CHARS = 512
 _IN_WORD = re.compile(r"[A-Za-z0-9_]")
 #: A match may be seen in several encodings.
@@ -82,17 +81,23 @@ class TextMask:
     ) -> Steps[tuple[str, Counter[str]]]:
         """Mask a text, which may be the value of this name, and count the matches of each rule.
         Raises TooManyMatches and TooMuchWork."""
+        opening = f'"{name}": "' if name is not None and self._is_assigned(name, text) else ""
+        whole = f'{opening}{text}"' if opening else text
         spans: list[_Replacement] = []
-        for piece in text_pieces(text):
-            part = text[piece.start : piece.end]
+        for piece in text_pieces(whole):
+            part = whole[piece.start : piece.end]
+            before = piece.start - len(opening)
             for span in (yield from self._spans(part, work, DEPTH_MAX)):
-                start, end = span.start + piece.start, span.end + piece.start
-                if end > piece.core_start and start < piece.core_end:
+                start, end = span.start + before, span.end + before
+                in_core = span.end + piece.start > piece.core_start
+                if (
+                    in_core
+                    and span.start + piece.start < piece.core_end
+                    and 0 <= start < end <= len(text)
+                ):
                     spans.append(span._replace(start=start, end=end))
             if len(spans) > _SPANS_MAX:
                 raise TooManyMatches
-        if name is not None and self._is_assigned(name, text):
-            spans += yield from self._assigned(name, text, work)
         if not spans:
             return text, Counter()
         replaced, matches = _replace(text, spans)
@@ -119,13 +124,11 @@ class TextMask:
             return []
         spans = yield from self._matches(text, marks, work)
         if any(mark >= 0 and self.rules[mark].joined for mark in marks):
-            spans += yield from self._joined_matches(text, marks, work)
-            spans += yield from self._matches_of_whole_lines(text, marks, work)
+            spans += yield from self._broken_matches(text, marks, work)
         if depth == 0:
             return spans
-        if ENCODED in marks or "\\" in text:
-            for view in decoded_views(text):
-                spans += yield from self._in_view(view, work, depth)
+        for view in views(text, encoded=ENCODED in marks or "\\" in text):
+            spans += yield from self._in_view(view, work, depth)
         if HIDDEN_WORD in marks:
             spans += yield from self._in_words(text, work, depth)
         return spans
@@ -154,74 +157,40 @@ class TextMask:
         by = placeholder(rule.kind, rule.type, value, self.key())
         return _Replacement(start, end, by, (rule.id,))
 
-    def _joined_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
-        yield from work.spend(len(text))
-        view = joined(text)
-        if view.text == text:
-            return []
-        yield from work.spend(_VIEW_PIECE_CHARS * len(view.begins))
+    def _broken_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
+        """Find tokens that go on in the next line."""
         spans: list[_Replacement] = []
-        for rule in self._joined_rules(marks):
-            yield from work.spend(len(text))
-            for match in _few(rule.matches(view.text)):
-                yield from work.spend(_MATCH_CHARS + len(match[0]))
-                first = bisect_right(view.begins, match.start())
-                breaks = bisect_left(view.begins, match.end()) - first
-                if not breaks:
-                    continue  # it is in one line, and masked already
-                yield from work.spend(len(match[0]) * min(breaks, _BROKEN_LINES_MAX))
-                span = self._broken_span(rule, text, view, *match.span())
-                if span is not None:
-                    spans.append(span)
-        return spans
-
-    def _matches_of_whole_lines(
-        self, text: str, marks: Marks, work: LineWork
-    ) -> Steps[list[_Replacement]]:
-        """Find broken matches that begin a line. Joined with the line before, they would be part of
-        a longer word."""
-        spans: list[_Replacement] = []
-        for rule in self._joined_rules(marks):
+        for rule in (
+            rule for mark in sorted(marks) if mark >= 0 and (rule := self.rules[mark]).joined
+        ):
             yield from work.spend(len(text))
             for head in rule.head.finditer(text):
-                start = head.start() + (not _IN_WORD.match(head[0]))
-                if start and _IN_WORD.match(text, start - 1):
-                    continue
-                if not is_broken(text, start):
+                start = head.start()
+                if _IN_WORD.match(text, max(start - 1, 0)) and start:
                     continue
                 yield from work.spend(_BROKEN_WORK_CHARS)
-                part = text[start : start + _BROKEN_CHARS_MAX]
-                span = self._broken_span(rule, part, joined(part), 0, len(part))
-                if span is not None:
+                view = without_breaks(text[start : start + _BROKEN_CHARS_MAX], LINE_BREAKS)
+                if (span := self._broken_span(rule, view)) is not None:
                     spans.append(span._replace(start=start + span.start, end=start + span.end))
         return spans
 
-    def _joined_rules(self, marks: Marks) -> Iterator[Rule]:
-        return (rule for mark in sorted(marks) if mark >= 0 and (rule := self.rules[mark]).joined)
-
-    def _broken_span(
-        self, rule: Rule, text: str, view: View, start: int, last: int
-    ) -> _Replacement | None:
-        """Match as few lines as the rule accepts, and the lines that continue the match."""
-        first = bisect_right(view.begins, start)
-        breaks = view.begins[first : first + _BROKEN_LINES_MAX]
+    def _broken_span(self, rule: Rule, view: View) -> _Replacement | None:
+        """Match as few lines as the rule accepts, and those behind that look random."""
         found, found_end = None, -1
-        for begin, end in pairwise([start, *(at for at in breaks if at < last), len(view.text)]):
-            if found is not None and (found_end != begin or not goes_on(text, view, begin, end)):
+        for begin, end in pairwise([*view.begins, len(view.text)]):
+            if found is not None and not (found_end == begin and goes_on(view.text, begin, end)):
                 break
-            match = rule.pattern.match(view.text, start, end)
+            match = rule.pattern.match(view.text, 0, end)
             span = self._span(rule, view.text, match) if match is not None else None
-            if match is None or span is None:
+            if match is None or span is None or _IN_WORD.match(view.text[:end], match.end()):
                 if found is not None:
                     break
                 continue
-            if found is not None and _IN_WORD.match(view.text[:end], match.end()):
-                break
             found, found_end = span, match.end()
-        if found is None or found.end <= (breaks[0] if breaks else len(view.text)):
+        if found is None or len(view.begins) < 2 or found.end <= view.begins[1]:
             return None
-        original = view.original(found.start, found.end)
-        return found._replace(start=original[0], end=original[1])
+        start, end = view.original(found.start, found.end)
+        return found._replace(start=start, end=end)
 
     def _in_view(self, view: View, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
         yield from work.spend(len(view.text) + _VIEW_PIECE_CHARS * len(view.begins))
@@ -270,22 +239,6 @@ class TextMask:
         marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
         return any(mark >= 0 and self.rules[mark].may_name(name) for mark in marks)
 
-    def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Replacement]]:
-        """Find a secret by the name of the value."""
-        opening = f'"{name}": "'
-        whole = f'{opening}{text}"'
-        marks = self.screen.marks(whole.encode("utf-8", "surrogatepass"))
-        named = frozenset(
-            mark for mark in marks if mark >= 0 and "name" in self.rules[mark].pattern.groupindex
-        )
-        spans = yield from self._matches(whole, named, work)
-        before = len(opening)
-        return [
-            span._replace(start=span.start - before, end=span.end - before)
-            for span in spans
-            if span.start >= before and span.end <= len(whole) - 1
-        ]
-
 
 def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
     for number, match in enumerate(matches):
@@ -297,7 +250,7 @@ def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
 def _word_decoded(word: re.Match[str]) -> str:
     if word[1]:
         return bytes.fromhex(word[1]).decode("ascii")
-    encoded = without_breaks(word[0]).text.rstrip("=").translate(_URL_SAFE)
+    encoded = without_breaks(word[0], BASE64_BREAKS).text.rstrip("=").translate(_URL_SAFE)
     encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
     content = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
     return content.decode("utf-8", "surrogateescape")
@@ -312,7 +265,7 @@ def _encoded_spans(
         content = masked.encode("utf-8", "surrogateescape")
         by = content.hex() if word[1] else base64.b64encode(content).decode()
         return [_Replacement(*word.span(), by, tuple(counts.elements()))]
-    lines = without_breaks(word[0])
+    lines = without_breaks(word[0], BASE64_BREAKS)
     spans: list[_Replacement] = []
     for span in inner:
         first = _bytes_of(decoded[: span.start]) // 3 * 4

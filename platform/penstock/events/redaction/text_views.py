@@ -44,29 +44,32 @@ _ENCODED = re.compile(
     r"|\x1b(?:(\[[0;]*[mK])|\[[0-9;:?]{0,64}+[@-~]|\][^\x07\x1b]{0,1024}+(?:\x07|\x1b\\)|[()][A-Z0-9])"
     r"|\[(?:(0?m)|[0-9]{1,3}(?:;[0-9]{1,3}){0,4}m)|\u200b|\u200c|\u200d|\u2060|\ufeff|\u00ad"
 )
-# A broken text goes on in the next line: behind the marks of a diff, a quotation or a comment, and
-# between the quotes of a string that is put together.
 # Nothing is given back once it was taken, and spaces are bounded: else a text of many spaces or
 # back-slashes would take the square of its size.
 _SPACES = r"[ \t]{0,64}+"
-_BREAKS = re.compile(
-    rf"(?:[\"'`]?+{_SPACES}(?:\\{{1,16}}+(?![rn])|\+|\.|&)?+{_SPACES}"
-    rf"(?:\\{{1,16}}+r)?+(?:\\{{1,16}}+n|\r?\n)"
-    rf"[+>|#*-]?+{_SPACES}(?://)?+(?:\+|\.|&)?+{_SPACES}[\"'`]?+)++"
+_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)"
+#: A broken text goes on in the next line: behind the marks of a diff, a quotation or a comment.
+LINE_BREAKS = re.compile(
+    rf"(?:[\"'`]?+{_SPACES}{_BREAK}[+>|#*-]?+{_SPACES}(?://)?+{_SPACES}[\"'`]?+)++"
 )
-#: Strings that are put together in one line.
-_SEAMS = re.compile(rf"[\"'`]{_SPACES}(?:\+|\.|&)?+{_SPACES}[\"'`]")
+#: A program puts strings together, or a shell lines.
+_SEAMS = re.compile(
+    rf"[\"'`]{_SPACES}(?:[+.&]{_SPACES}(?:{_BREAK}[+-]?+{_SPACES})?+|\\?{_BREAK}[+-]?+{_SPACES}[+.&]{_SPACES})[\"'`]"
+    r"|\\\r?\n[ \t]{0,64}+"
+)
 _WORD = re.compile(r"[A-Za-z0-9+/_.=-]{1,512}+")
 BASE64_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)[+> -]?"
-_BASE64_BREAKS = re.compile(BASE64_BREAK)
+BASE64_BREAKS = re.compile(BASE64_BREAK)
 _COLOURS = (None, 7, 8)
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "e": "\x1b"}
 
 
-def decoded_views(text: str) -> Iterator[View]:
-    """Undo one level of encodings. A colour may begin a word, end it or stand in it: where a text
-    has colours there are three views."""
-    matches = [*_ENCODED.finditer(text)]
+def views(text: str, *, encoded: bool) -> Iterator[View]:
+    """Put strings together, and undo one level of encodings. A colour may begin a word, end it or
+    stand in it: where a text has colours there are three views."""
+    if _SEAMS.search(text):
+        yield without_breaks(text, _SEAMS)
+    matches = [*_ENCODED.finditer(text)] if encoded else []
     coloured = any(match.lastindex in _COLOURS for match in matches)
     for colour, reset in (("", ""), (" ", ""), (" ", " "))[: 3 if coloured else bool(matches)]:
         yield _replaced(text, ((m.start(), m.end(), _decoded(m, colour, reset)) for m in matches))
@@ -81,41 +84,14 @@ def _decoded(match: re.Match[str], colour: str, reset: str) -> str:
     return html.unescape("&" + match[6])[:1] if group == 6 else reset if group else colour
 
 
-def joined(text: str) -> View:
-    """Remove line breaks, with the marks around them."""
-    breaks = [*_BREAKS.finditer(text), *_SEAMS.finditer(text)]
-    breaks.sort(key=re.Match.start)
-    return _replaced(text, ((m.start(), m.end(), "") for m in breaks))
-
-
-def is_broken(text: str, start: int) -> bool:
-    """Whether the word that starts there goes on behind a break."""
-    word = _WORD.match(text, start)
-    end = word.end() if word is not None else start
-    return bool(_BREAKS.match(text, end) or _SEAMS.match(text, end))
-
-
-#: How a program or a shell says that a text goes on.
-_GOES_ON = re.compile(
-    r"[\"'`][ \t]*[+.&][ \t]*(?:\\*r?\\+n|\r?\n)?.*[\"'`]$"
-    r"|[\"'`][^+.&]*(?:\\+n|\n)[ \t]*[+.&][ \t]*[\"'`]$|\\\r?\n.*$",
-    re.DOTALL,
-)
-
-
-def goes_on(text: str, joined_view: View, begin: int, end: int) -> bool:
-    """Whether the word behind a break belongs to the one before it. It does where a program joins
-    them, or where it looks random."""
-    piece = bisect_right(joined_view.begins, begin) - 1
-    gap_start = joined_view.original(begin - 1, begin)[1]
-    if _GOES_ON.match(text, gap_start, joined_view.originals[piece]):
-        return True
-    word = _WORD.match(joined_view.text, begin, end)
+def goes_on(text: str, begin: int, end: int) -> bool:
+    """Whether a word behind a break looks random, and so belongs to the one before it."""
+    word = _WORD.match(text, begin, end)
     return word is not None and is_jumble(word[0])
 
 
-def without_breaks(base64: str) -> View:
-    return _replaced(base64, ((m.start(), m.end(), "") for m in _BASE64_BREAKS.finditer(base64)))
+def without_breaks(text: str, breaks: re.Pattern[str]) -> View:
+    return _replaced(text, ((m.start(), m.end(), "") for m in breaks.finditer(text)))
 
 
 def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> View:
