@@ -17,7 +17,7 @@ def visible(text: str) -> str:
 
 def visible_line(text: str) -> str:
     """Show text on one line, so that it cannot imitate another line."""
-    return visible(" ".join(re.split(r"\r?\n|\t", text)))
+    return text if text.isprintable() else visible(" ".join(re.split(r"\r?\n|\t", text)))
 
 
 def visible_json(text: str) -> str:

@@ -43,7 +43,7 @@ class IngestSettings(RoomSettings):
         minimum=1,
     )
     flush_bytes_max: int = setting(
-        8 * MIB,
+        15 * MIB,  # one row group, as a rule
         "bytes of events in a new segment",
         "Lower it when the writer needs too much memory.",
         minimum=1,

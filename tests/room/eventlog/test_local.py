@@ -36,7 +36,7 @@ def test_files_roll_at_their_limit_and_a_large_block_gets_one_of_its_own(
 def test_trim_removes_files_that_are_wholly_covered_and_never_the_active_one(
     open_log: Open, tmp_path: Path
 ) -> None:
-    log = open_log(file_bytes_max=200)
+    log = open_log(file_bytes_max=210)
     for number in range(12):
         log.append({0: [b"%02d" % number * 20]})
     present = files(tmp_path)

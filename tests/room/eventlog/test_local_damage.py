@@ -141,7 +141,7 @@ def test_what_is_intact_behind_damage_is_served(open_log: Open, tmp_path: Path) 
 
 
 def test_damage_in_a_file_that_is_rolled_is_passed_over(open_log: Open, tmp_path: Path) -> None:
-    log = open_log(file_bytes_max=200)
+    log = open_log(file_bytes_max=210)
     for number in range(12):
         log.append({0: [b"%02d" % number * 20]})
     entries = entries_of(log)

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from xxhash import xxh3_64_intdigest
+
 from penstock.backends.eventlog.log import DamagedPart, Entry, LogCorrupt, OffsetBounds
 from penstock.core.files import DIRECTORY_MODE, sync_directory
 
@@ -319,7 +321,7 @@ class LocalPartition:
 
 # Blocks
 
-_HEADER = struct.Struct("<4sIII")  # magic, bytes of the body, values in it, checksum of the body
+_HEADER = struct.Struct("<4sIIQ")  # magic, bytes of the body, values in it, checksum of the body
 _SEAL = struct.Struct("<I")  # checksum of the header and of its offset
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"PSK1"
@@ -333,7 +335,7 @@ def encode_block(values: Sequence[bytes]) -> bytearray:
         parts += (_LENGTH.pack(len(value)), value)
     block = bytearray().join(parts)
     body = memoryview(block)[HEADER_BYTES:]
-    _HEADER.pack_into(block, 0, _MAGIC, len(body), len(values), zlib.crc32(body))
+    _HEADER.pack_into(block, 0, _MAGIC, len(body), len(values), xxh3_64_intdigest(body))
     return block
 
 
@@ -381,7 +383,7 @@ def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | No
         return None
     _, _, count, checksum = _HEADER.unpack_from(view, start)
     body = view[start + HEADER_BYTES : end]
-    if zlib.crc32(body) != checksum:
+    if xxh3_64_intdigest(body) != checksum:
         return None
     values, position = [], 0
     for _ in range(count):
