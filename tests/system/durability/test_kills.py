@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ SETTINGS = {
     "PENSTOCK_SHUTDOWN_SECONDS_MAX": "60",
 }
 CLIENTS = 4
+VICTIMS = ("gateway", "writer", "all")
 
 
 def kill_and_restart(data: Path, partitions: int, kills: int, seed: int) -> list[Producer]:
@@ -40,7 +42,8 @@ def kill_and_restart(data: Path, partitions: int, kills: int, seed: int) -> list
         for producer in producers:
             producer.start()
         try:
-            for victim in dice.sample(("gateway", "writer", "all"), kills):
+            rounds = (dice.sample(VICTIMS, len(VICTIMS)) for _ in range(kills))
+            for victim in islice(chain.from_iterable(rounds), kills):
                 time.sleep(dice.uniform(0.0, 0.6))  # the moment of the kill: any will do
                 if victim in (pids := pids_of(server)):
                     os.kill(pids[victim], signal.SIGKILL)  # it is started again
