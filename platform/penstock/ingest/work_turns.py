@@ -20,8 +20,7 @@ class WorkTurns:
     def __init__(self) -> None:
         self._worked = RecentUse()
         self._waiting: TenantQueue[tuple[object, asyncio.Future[None]]] = TenantQueue()
-        self._is_free = True
-        #: The body whose turn it is; None also between two turns.
+        #: The body whose turn it is, these turns themselves between two of them, or None.
         self._holder: object = None
         self._begun_s = 0.0
 
@@ -42,8 +41,8 @@ class WorkTurns:
             self._end(tenant, body)
 
     async def _take(self, tenant: str, body: object) -> None:
-        if self._is_free:
-            self._is_free, self._holder = False, body
+        if self._holder is None:
+            self._holder = body
         else:
             begun = asyncio.get_running_loop().create_future()
             self._waiting.append(tenant, (body, begun))
@@ -52,7 +51,7 @@ class WorkTurns:
 
     def _end(self, tenant: str, body: object) -> None:
         if self._holder is body:  # else it waited when its client went
-            self._holder = None
+            self._holder = self
             self._worked.add(tenant, time.thread_time() - self._begun_s, time.monotonic())
             # The loop looks at all connections before the next turn.
             asyncio.get_running_loop().call_soon(self._begin_next)
@@ -64,4 +63,4 @@ class WorkTurns:
                 self._holder = body
                 begun.set_result(None)
                 return
-        self._is_free = True
+        self._holder = None

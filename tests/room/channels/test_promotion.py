@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database
 from penstock.backends.terminal.output import time_text
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput
 from penstock.registry.channels.change import ChannelPinned, PromotionConflict
 from penstock.registry.channels.channel import list_channels, policy_of
 from penstock.registry.channels.history import channel_changes, verdicts_of, verify_history
@@ -81,13 +81,6 @@ def test_who_overrides_is_marked_for_ever(database: Database) -> None:
         says("ERROR")("production", "a").id: "ERROR",
         PASS("production", "b").id: "PASS",
     }
-
-
-def test_a_verdict_on_something_else_is_no_verdict(embedded: Database) -> None:
-    add(embedded, "a")
-    with pytest.raises(PenstockError, match="instead of one on"):
-        promote(embedded, "a", lambda _channel, _name: PASS("production", "b"))
-    assert versions(embedded) == 0
 
 
 # Compare and swap

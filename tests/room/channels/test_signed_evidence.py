@@ -20,6 +20,7 @@ from penstock.registry.channels.change import HistoryDamaged
 from penstock.registry.channels.history import verify_history
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.journal import read_journal
+from penstock.registry.checkpoints.tables import checkpoint
 from penstock.registry.gate.evidence import approve
 from penstock.registry.gate.tables import gate_policy, verdict
 from penstock.registry.proof.document import prove_checkpoint
@@ -107,6 +108,12 @@ def test_an_outcome_alone_is_not_changed_unseen(lake: Lake) -> None:
     assert gaps(lake, "verdicts") == ["its document was changed"]
     document = prove_checkpoint(lake, Caller(TENANT, "ann", is_admin=True), "one")
     assert [shown["outcome"] for shown in document["verdicts"]] == [None]
+
+
+def test_a_proof_tells_the_digest_that_was_promoted_from_another(lake: Lake) -> None:
+    with lake.database.write() as connection:
+        connection.execute(sa.update(checkpoint).filter_by(name="one").values(digest="sha256:0"))
+    assert gaps(lake, "promotions")[0].startswith("version 2 points at sha256:")
 
 
 def test_a_history_that_was_forged_opens_no_gate(lake: Lake) -> None:

@@ -215,14 +215,7 @@ ERASURES = RetentionPart(_count_erasures, _remove_erasures)
 
 # The audit. What is left is verified from the last removed entry on.
 
-
-def _count_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
-    with lake.database.read() as connection:
-        return RetentionCount(rows=count_aged(connection, scope.tenant, scope.until_us))
-
-
-def _cut_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
-    return RetentionCount(rows=cut_aged(lake.database, scope.tenant, scope.until_us))
-
-
-AUDIT = RetentionPart(_count_audit, _cut_audit)
+AUDIT = RetentionPart(
+    lambda lake, of: RetentionCount(rows=count_aged(lake.database, of.tenant, of.until_us)),
+    lambda lake, of: RetentionCount(rows=cut_aged(lake.database, of.tenant, of.until_us)),
+)

@@ -54,8 +54,9 @@ def append(connection: Connection, *deeds: Deed) -> None:
         _chain_of(tenant).append(connection, *map(entry_of, by_tenant[tenant]))
 
 
-def count_aged(connection: Connection, tenant: str, until_us: int) -> int:
-    return int(connection.scalar(_aged(sa.func.count(), tenant, until_us)) or 0)
+def count_aged(database: Database, tenant: str, until_us: int) -> int:
+    with database.read() as connection:
+        return int(connection.scalar(_aged(sa.func.count(), tenant, until_us)) or 0)
 
 
 def cut_aged(database: Database, tenant: str, until_us: int) -> int:
@@ -176,8 +177,8 @@ class DeedTally(Tally):
 
     def store(self, database: Database, counts: Sequence[tuple[Any, Counter[str]]]) -> None:
         names = ("tenant", "actor", "action", "subject")
-        places = ((dict(zip(names, place, strict=True)), dict(facts)) for place, facts in counts)
-        record(database, *(Deed(**place, facts=facts) for place, facts in places))
+        deeds = (dict(zip(names, place, strict=True)) | {"facts": facts} for place, facts in counts)
+        record(database, *(Deed(**deed) for deed in deeds))
 
 
 def note_settings(database: Database, settings: Settings, process: str) -> None:

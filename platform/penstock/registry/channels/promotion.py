@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, insert_new, now_us
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput
 from penstock.registry.channels.change import (
     Action,
     AlreadyServing,
@@ -74,9 +74,6 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
         before = newest or unused_channel(promotion.tenant, promotion.channel)
         candidate = _check_candidate(connection, promotion, before)
     verdict = judge(promotion.channel, candidate.name)
-    if (verdict.channel, verdict.checkpoint) != (promotion.channel, candidate.name):
-        came = f"got a verdict on {verdict.checkpoint} for {verdict.channel} instead of one on"
-        raise PenstockError(what=f"{came} {candidate.name} for {promotion.channel}")
     if verdict.outcome != "PASS" and not promotion.override:
         place = {"checkpoint": candidate.name, "channel": promotion.channel}
         raise GateRefused(outcome=verdict.outcome, verdict=verdict, **place)

@@ -3,13 +3,11 @@ checkpoints lineage`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.backends.audit.entry import UNSIGNED
-from penstock.backends.terminal import options
 from penstock.backends.terminal.options import CheckpointName, Reason
 from penstock.backends.terminal.output import say, show_table
 from penstock.core.endpoint import Client
@@ -77,9 +75,9 @@ def promote(
         change = client.call(PROMOTE, question)
     except GateRefused as refused:
         fields = refused.http_fields
-        verdict = (fields["outcome"], fields["verdict_id"], fields["verdict"])
-        yield Outcome(_verdict_document(*verdict), failed=refused)
-        show_verdict(*verdict)
+        verdict = {"outcome": fields["outcome"], "id": fields["verdict_id"]}
+        yield Outcome(verdict | {"verdict": fields["verdict"]}, failed=refused)
+        show_verdict(verdict["outcome"], verdict["id"], fields["verdict"])
         return
     yield change
     show_change(change)
@@ -132,27 +130,17 @@ def check(
     canary: Annotated[
         bool, typer.Option("--canary", help="Judge it as a canary, without live metrics.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", parser=options.path, metavar="FILE", help="Write the verdict here, as JSON."
-        ),
-    ] = None,
 ) -> Iterator[object]:
     """Show the gate's verdict on a checkpoint, with its evidence. Exit 0 only on PASS.
 
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.registry.channels.promotion_endpoints import ASK_GATE, VerdictRequest
-    from penstock.registry.gate.verdict import verdict_text
 
     question = VerdictRequest(name=channel, checkpoint=checkpoint, canary=canary)
     verdict = client.call(ASK_GATE, question)
-    if out is not None:
-        _write(out, verdict_text(verdict.verdict) + "\n")
-    shown = (verdict.outcome, verdict.id, verdict.verdict)
-    yield Outcome(_verdict_document(*shown), failed=verdict.outcome != "PASS")
-    show_verdict(*shown)
+    yield Outcome(verdict, failed=verdict.outcome != "PASS")
+    show_verdict(verdict.outcome, verdict.id, verdict.verdict)
 
 
 @command(by=True)
@@ -197,25 +185,11 @@ def _expected(text: str | None) -> "Expected":
     return None if text == "none" else text
 
 
-def _verdict_document(outcome: str, verdict: str, document: dict[str, Any]) -> dict[str, Any]:
-    return {"outcome": outcome, "id": verdict, "verdict": document}
-
-
 def show_change(change: ChangeAnswer, before: ChangeAnswer | None = None) -> None:
     text = describe_change(change, before)
     say(f"{change.channel} version {change.version}: {text}")
     if change.overridden:
         say("it overrode the gate; the history shows it")
-
-
-def _write(path: Path, content: str) -> None:
-    from penstock.core.errors import InvalidInput
-
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(what=str(path), why=error.strerror or str(error)) from error
-    say(f"wrote {path}")
 
 
 def _lineage_rows(line: "LineageAnswer") -> Iterator[list[object]]:

@@ -27,15 +27,11 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The document as text; equal facts give equal text."""
-        return verdict_text(self.document)
+        return msgspec.json.encode(self.document, order="sorted").decode()
 
     @property
     def id(self) -> str:
         return text_digest(self.text)
-
-
-def verdict_text(document: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(document, order="sorted").decode()
 
 
 @dataclass(frozen=True)

@@ -163,10 +163,10 @@ def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
 
 def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
     """All changes of channels to or from the checkpoint."""
-    place = subject.lake.database, subject.tenant
-    changes = changes_of_checkpoint(*place, subject.checkpoint.name)
+    place, known = (subject.lake.database, subject.tenant), subject.checkpoint
+    changes = changes_of_checkpoint(*place, known.name)
     if not changes:
-        subject.lacks("promotions", subject.checkpoint.name, "no channel ever pointed at it")
+        subject.lacks("promotions", known.name, "no channel ever pointed at it")
     for channel in dict.fromkeys(change.channel for change in changes):
         if flaw := verify_history(*place, channel):
             why = f"version {flaw.number} was altered: {flaw.why}"
@@ -175,6 +175,9 @@ def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
     for change in changes:
         if change.overridden:
             why = f"{change.actor} overrode the gate at version {change.version}"
+            subject.lacks("promotions", change.channel, why)
+        if change.checkpoint == known.name and change.digest != known.digest:
+            why = f"version {change.version} points at {change.digest}"
             subject.lacks("promotions", change.channel, why)
         share = change.canary_share
         texts = {"canary_share": None if share is None else f"{share:.12g}"}
