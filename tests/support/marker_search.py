@@ -26,10 +26,6 @@ def places_with(lake: Lake, text: str) -> list[str]:
     return sorted(places)
 
 
-def files_with(folder: Path, text: str) -> list[str]:
-    return sorted(_files(folder, text))
-
-
 def holds(name: str, content: bytes, text: str) -> bool:
     """Whether a file does, by its name, its bytes or, since Parquet packs them, its rows."""
     if text.encode() in content or text in name:

@@ -1,6 +1,7 @@
 """Runs over a lake that a test made: sessions, and what was made of them."""
 
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run
 from tests.support.lakes import START_US, Event, HandLake, make_event
@@ -53,10 +54,10 @@ def thumbs(session: str, at: int, value: str = "up") -> Event:
     return make_event(session, at, "feedback", payload={"kind": "thumbs", "value": value})
 
 
-def store_samples(lake: HandLake) -> None:
+def store_samples(lake: HandLake, tenant: str = TENANT_DEFAULT) -> None:
     """Store examples/sessions, as one segment."""
     for path in sorted((ROOT / "examples" / "sessions").glob("*.jsonl")):
-        assert not lake.send(path.read_bytes()).rejections, path
+        assert not lake.send(path.read_bytes(), tenant).rejections, path
     lake.store()
 
 

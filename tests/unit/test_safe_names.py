@@ -26,7 +26,6 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=8).map("".join) | st.lists(
     PIECES, max_size=6
 ).map("/".join)
-DIGITS = "0123456789abcdef" * 4
 
 
 @given(TEXTS)

@@ -65,9 +65,6 @@ def registry(tmp_path: Path, each_database: None) -> Iterator[Registry]:
         yield Registry(lake.database, lake.settings)
 
 
-RunIn = Callable[..., ProgramEnd]
-
-
 @pytest.fixture
 def sandbox(isolation: None) -> Iterator[IsolatedSandbox]:
     with open_sandbox() as sandbox:

@@ -65,17 +65,6 @@ def test_truncated(home: Path, kept: float) -> None:
     assert not any("nobody expected" in why for _path, why in report.unfit)
 
 
-def test_links_out_of_the_folder_are_not_followed(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "outside").mkdir()
-    for at, path in enumerate(files_of(home)):
-        outside = tmp_path / "outside" / f"{at}{path.suffix}"
-        path.rename(outside)
-        path.symlink_to(outside)
-    report = report_of(home)
-    assert_good_is_in(report)
-    assert sum(len(each.taken.sessions) for each in report.formats.values()) == 1
-
-
 def test_parents_in_a_circle(home: Path) -> None:
     def rows(value: Any) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.plain_reader import READERS, is_session
 from tests.support.session_sources import events_of, report_of, stored, take
 
 SAMPLES = Path(os.environ.get("PENSTOCK_SAMPLE_SESSIONS", "/nowhere"))
 #: Prompts, calls of models and of tools, results, edits, tokens of prompts and answers, token ids.
+#: Three answers of claude_code have a usage from their beginning, which is not believed.
 COUNTS = {
     "atif": (7, 18, 8, 16, 1, 6942, 850, 0),
     "claude_code": (42, 75, 46, 44, 7, 376504, 5698, 0),
@@ -27,38 +27,9 @@ COUNTS = {
     "swe_agent": (15, 127, 44, 127, 21, 182614, 1938, 0),
 }
 
-#: Where the importers count otherwise, and why.
-NAMED = {
-    #: Three answers whose usage is from their beginning: their 51 tokens are not believed.
-    "claude_code": {"completion": -51},
-    #: What the client put into a prompt is an event of its own, marked as `synthetic`.
-    "opencode": {"prompts": 1},
-}
-
 pytestmark = pytest.mark.skipif(
     not SAMPLES.is_dir(), reason="PENSTOCK_SAMPLE_SESSIONS names no folder"
 )
-
-
-@pytest.mark.parametrize("folder", sorted(READERS))
-def test_an_import_counts_what_a_plain_reader_counts(folder: str) -> None:
-    read, names = READERS[folder]
-    files = (path for path in sorted((SAMPLES / folder).rglob("*")) if path.is_file())
-    counted = read([path for path in files if is_session(path)])
-    counts: Counter[str] = Counter()
-    events = {(e["session_id"], e["event_id"], e["source"] == "claude-code" and at): e
-              for at, e in enumerate(events_of(SAMPLES / folder))}  # fmt: skip
-    for event in events.values():
-        payload, kind = event["payload"], event["type"]
-        usage = payload if kind == "x_run_usage" else payload.get("usage") or {}
-        counts[
-            {"user_message": "prompts", "model_call": "calls", "edit": "edits"}.get(kind, "")
-        ] += 1
-        counts["tool_calls"] += len(payload.get("tool_calls") or ())
-        counts["prompt"] += usage.get("prompt") or 0
-        counts["completion"] += usage.get("completion") or 0
-    differences = {name: counts[name] - counted[name] for name in names}
-    assert {name: each for name, each in differences.items() if each} == NAMED.get(folder, {})
 
 
 @pytest.mark.parametrize("folder", sorted(COUNTS))

@@ -1,13 +1,12 @@
 """What the page of rewards draws, from the rows of its queries."""
 
-from pathlib import Path
 from typing import Any
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.pages import chosen_rewards, reward_charts
 from tests.room.rewards.test_chains import LIKED
-from tests.support.lakes import hand_lake, make_event
+from tests.support.lakes import HandLake, make_event
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at, thumbs
 
@@ -34,22 +33,22 @@ def test_a_reward_is_drawn_at_the_longest_horizon_that_half_its_sessions_have() 
     ]
 
 
-def test_sessions_are_counted_beyond_the_groups_that_are_shown(tmp_path: Path) -> None:
+def test_sessions_are_counted_beyond_the_groups_that_are_shown(lake: HandLake) -> None:
     """Of 31 checkpoints thirty are shown; one session must not be learned from."""
-    with hand_lake(tmp_path) as lake:
-        for number in range(31):
-            session = f"s{number:02}"
-            start = make_event(session, number, "session_start", payload={})
-            if number == 0:
-                start["payload"]["consent"] = "no_train"
-            talk = [said(number, "go", session), answered(number + 1, session), thumbs(session, 40)]
-            lake.store([event | {"checkpoint": session} for event in (start, *talk)])
-        run_at(lake, 86_400, LIKED)
-        version = definition_known_as(lake.lake.database, "liked").version
-        chosen = dict.fromkeys(("checkpoint", "project", "since_us", "name"), "")
-        files = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
-        query = chosen_rewards(chosen | {"version": version}, *files)
-        ends, states, bins = lake.lake.query(query, tenant=TENANT_DEFAULT).tables()
+    for number in range(31):
+        session = f"s{number:02}"
+        start = make_event(session, number, "session_start", payload={})
+        if number == 0:
+            start["payload"]["consent"] = "no_train"
+        talk = [said(number, "go", session), answered(number + 1, session), thumbs(session, 40)]
+        lake.send([event | {"checkpoint": session} for event in (start, *talk)])
+    lake.store()
+    run_at(lake, 86_400, LIKED)
+    version = definition_known_as(lake.lake.database, "liked").version
+    chosen = dict.fromkeys(("checkpoint", "project", "since_us", "name"), "")
+    files = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
+    query = chosen_rewards(chosen | {"version": version}, *files)
+    ends, states, bins = lake.lake.query(query, tenant=TENANT_DEFAULT).tables()
     shown = [row for row in ends.to_pylist() if row["kind"] == "checkpoint"]
     assert (len(shown), shown[0]["label"], shown[0]["of_all"]) == (30, "s30", 31)
     counted = {(row["name"], row["state"]): row["rewards"] for row in states.to_pylist()}

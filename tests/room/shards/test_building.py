@@ -23,6 +23,7 @@ from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.registration import mark_consent
 from penstock_jobs.shards.selection.plan import NothingToBuild
 from penstock_jobs.shards.shard_difference import diff_shards
+from tests.support.cut_off import CutOff
 from tests.support.engine_lake import (
     DAY_US,
     NO_ORDER,
@@ -104,10 +105,6 @@ def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..
     assert difference.samples.sessions_only_after == ["late"]
     assert difference.samples.only_before == 0
     assert {"snapshot", "counts.sessions"} <= {one.what for one in difference.changes}
-
-
-class CutOff(Exception):
-    """The process is gone."""
 
 
 class Hears(InlineExecutor):

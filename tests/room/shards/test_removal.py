@@ -29,6 +29,7 @@ from penstock_jobs.shards.build import ShardBuild
 from penstock_jobs.shards.endpoints import SHOW_SHARD, ShardRequest
 from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.registration import mark_sessions
+from tests.support.cut_off import CutOff
 from tests.support.engine_lake import built, files_of
 from tests.support.lakes import START_US, HandLake
 from tests.support.shards.making import own_folder
@@ -130,10 +131,6 @@ def test_it_is_refused_while_a_cycle_is_about_it(lake: HandLake, shard: ShardBui
     with lake.lake.database.write() as connection:
         connection.execute(sa.update(loop_cycle).values(outcome="refused"))
     assert drop(lake, shard).needed == []
-
-
-class CutOff(BaseException):
-    """As if the process was killed."""
 
 
 @contextmanager

@@ -30,16 +30,6 @@ def square(number: int) -> int:
     return number * number
 
 
-def which_process(_task: object) -> int:
-    return os.getpid()
-
-
-def say_and_square(number: int) -> int:
-    sys.stdout.write("a worker's own words\n")
-    sys.stdout.flush()
-    return number * number
-
-
 def refuse_odd(number: int) -> int:
     if number % 2:
         raise InvalidInput(what=f"The number {number}", why="it is odd")

@@ -87,22 +87,22 @@ def test_what_is_asked_is_labelled_and_taken_back(lake: HandLake) -> None:
 
 
 def test_one_message_in_ten_is_asked_a_second_time(tmp_path: Path) -> None:
-    with judged_lake(tmp_path, 30) as lake:
+    with judged_lake(tmp_path, 12) as lake:
         client, asked = _client(lake), []
-        for number in range(22):
+        for number in range(11):
             message = _next(client)
             asked.append((message.session_id, message.again))
-            client.call(LABEL, _order(message, "asks" if number < 15 else "reverts"))
+            client.call(LABEL, _order(message, "asks" if number < 10 else "reverts"))
         again = [number for number, (_, is_second) in enumerate(asked) if is_second]
-        assert again == [10, 21]
+        assert again == [10]
         assert {asked[number][0] for number in again} < {
             name for name, second in asked if not second
         }
-        assert sum(_counts(client).values()) == 20, "a second label changes no first one"
+        assert sum(_counts(client).values()) == 10, "a second label changes no first one"
         first, second = (
             current_labels(lake.lake.database, "default", again=each) for each in (False, True)
         )
-        assert LabelRepeats.of(first, second) == (2, 1)
+        assert LabelRepeats.of(first, second) == (1, 1)
         assert client.call(UNDO, UndoRequest(definition="judged")).session_id == asked[-1][0]
         assert _next(client).again
 
