@@ -30,6 +30,7 @@ from penstock.registry.checkpoints.attempts import (
     record_run,
     result_values,
 )
+from penstock.registry.checkpoints.checkpoint import check_name
 from penstock.registry.checkpoints.harness import Harness
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import find
@@ -125,6 +126,7 @@ def take_results(database: Database, tenant: str, read: ImportRequest) -> Import
     """Import all attempts or none, numbered from `first_attempt` on. Raises InvalidInput,
     CheckpointUnknown, AttemptConflict."""
     suite, first, dry_run = read.suite, read.first_attempt, read.dry_run
+    check_name("The name of a suite", suite)
     checkpoint = find(database, tenant, read.checkpoint).name
     version = _version_of(database, tenant, suite, read.suite_version)
     trials = ImportProblems(read.problems)
@@ -203,7 +205,7 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
     if name not in versions and name.startswith("sha256:"):
         why = f"no known version has this digest ({', '.join(versions) or 'none is known'})"
         raise InvalidInput(what=f"The version {name} of {suite}", why=why)
-    return versions.get(name, SuiteVersion(suite, name, ()))
+    return versions.get(name) or SuiteVersion(suite, check_name("The version", name), ())
 
 
 def read_results(path: Path, name: str | None, options: ReadOptions, **whose: Any) -> ImportRequest:

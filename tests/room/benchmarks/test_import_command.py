@@ -102,6 +102,9 @@ def test_the_newest_version_of_the_suite_and_its_tasks(registry: Registry, resul
 def test_what_is_named_must_be_there(registry: Registry, results: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointUnknown):
         registry.take(results, checkpoint="ckpt-9")
+    for suite, version in (("core\nv1", None), ("", None), ("core", "v1\nckpt")):
+        with pytest.raises(InvalidInput, match="it must be printable text"):
+            registry.take(results, suite=suite, suite_version=version)
     with pytest.raises(InvalidInput, match="does not exist"):
         registry.take(tmp_path / "nothing")
     with pytest.raises(InvalidInput, match="have one score"):

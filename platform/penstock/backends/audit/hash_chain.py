@@ -136,7 +136,8 @@ def chains_in(connection: Connection, entries: Table, *whose: str) -> list[Chain
     heads = connection.execute(heads_in(entries))
     places = {tuple(row) for row in found}
     places |= {(row.tenant, *row.place.split("\n"))[: len(whose)] for row in heads}
-    return [Chain(entries, dict(zip(whose, place, strict=True))) for place in sorted(places)]
+    whole = sorted(place for place in places if len(place) == len(whose))
+    return [Chain(entries, dict(zip(whose, place, strict=True))) for place in whole]
 
 
 # Signatures
