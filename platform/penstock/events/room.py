@@ -3,5 +3,5 @@
 from penstock.core.room import Room, items
 
 ROOM = Room(
-    package="penstock.events", settings=items("penstock.events.redaction.rules:RedactionSettings")
+    package="penstock.events", settings=items("penstock.events.redaction:RedactionSettings")
 )

@@ -19,8 +19,8 @@ from penstock.core.lake_keys import SecretSeal
 from penstock.core.metrics import Metrics
 from penstock.core.settings import load_settings
 from penstock.events.bodies import split_body
+from penstock.events.redaction import SourceRule
 from penstock.events.redaction.line_redaction import LineRedactor
-from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.decompression import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor

@@ -16,8 +16,8 @@ from penstock.core.settings import Settings
 from penstock.events.bodies import split_body
 from penstock.events.frames import HEADER_BYTES_MAX, REJECTED_LINE_BYTES_MAX, encode_values, pack
 from penstock.events.near_misses import NearMisses, NearMissSample
+from penstock.events.redaction import SourceRule
 from penstock.events.redaction.line_redaction import LineRedactor, RedactedLines
-from penstock.events.redaction.rules import SourceRule
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.ingest.decompression import BodyUnreadable
 

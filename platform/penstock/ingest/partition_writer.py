@@ -19,7 +19,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.lake_keys import SecretSeal
 from penstock.core.metrics import Metrics
 from penstock.events.frames import Frame, encode_values
-from penstock.events.redaction.rules import SourceRule
+from penstock.events.redaction import SourceRule
 from penstock.ingest.flush import (
     UNFIT,
     FlushInput,

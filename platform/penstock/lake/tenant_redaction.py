@@ -18,7 +18,7 @@ from penstock.backends.database.engine import Database, clock_us, put_rows
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.events.event import is_tenant
-from penstock.events.redaction.rules import MODES, KindModes, Mode, RedactionSettings, SourceRule
+from penstock.events.redaction import MODES, KindModes, Mode, RedactionSettings, SourceRule
 from penstock.lake import RedactionLoosened
 from penstock.lake.tables import redaction_count, tenant_redaction
 

@@ -23,7 +23,7 @@ from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
 from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput
-from penstock.events.redaction.rules import SourceRule
+from penstock.events.redaction import SourceRule
 from penstock.ingest.file_import import FileImporter
 from penstock.lake import RedactionLoosened
 from penstock.lake.client import perform

@@ -20,7 +20,7 @@ from penstock.access.privacy.orders import ErasureScope
 from penstock.access.privacy.reach import find_sessions
 from penstock.backends.database.engine import clock_us
 from penstock.core.lake_keys import PublicKey, SigningKey
-from penstock.events.redaction.rules import SourceRule
+from penstock.events.redaction import SourceRule
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake import LakeDamaged, QueryFailed

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock.events.redaction import rules
+from penstock.events.redaction import Mode, SourceRule, rules
 from penstock.events.redaction.line_redaction import LineRedactor
 from penstock.events.redaction.placeholders import PLACEHOLDER, REDACTED_KEY
 from penstock.events.redaction.rules import (
     TOKEN_IDS,
-    Mode,
     RedactionRulesInvalid,
-    SourceRule,
     built_in_rules,
     rule_book,
     screen_of,

@@ -9,11 +9,11 @@ from functools import cache
 
 import pytest
 
-from penstock.events.redaction import line_redaction
+from penstock.events.redaction import SourceRule, line_redaction
 from penstock.events.redaction import text_views as line_work
 from penstock.events.redaction.line_redaction import LineRedactor, RedactedLines
 from penstock.events.redaction.placeholders import PLACEHOLDER
-from penstock.events.redaction.rules import Marks, Rule, SourceRule, rule_book, screen_of
+from penstock.events.redaction.rules import Marks, Rule, rule_book, screen_of
 from penstock.events.redaction.text_masks import MATCHES_MAX, TooManyMatches
 from penstock.events.redaction.text_views import CORE_CHARS, LineWork, TooMuchWork, outcome
 from tests.support.planted_secrets import ENCODINGS, SHAPED, aws_key

@@ -352,11 +352,12 @@ def _books(data: Path | None) -> "tuple[RuleBook, RuleBook]":
     from dataclasses import replace
 
     from penstock.core.settings import load_settings
-    from penstock.events.redaction.rules import RedactionSettings
+    from penstock.events.redaction import RedactionSettings
+    from penstock.events.redaction.rules import rule_book_of
 
     settings = load_settings(data).room(RedactionSettings)
     everything = replace(settings, redact_secrets="mask", redact_personal="mask")
-    return everything.rule_book(), settings.rule_book()
+    return rule_book_of(everything), rule_book_of(settings)
 
 
 def _mask(redactor: "LineRedactor", content: bytes) -> tuple[bytes, Counter[str]]:

@@ -18,7 +18,7 @@ from penstock.core.endpoint import (
 )
 from penstock.core.room import Endpoints
 from penstock.events.event import TS_MAX_US
-from penstock.events.redaction.rules import Mode
+from penstock.events.redaction import Mode
 from penstock.lake.lake import Lake
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _count(lake: Lake, caller: Caller, request: CountsRequest) -> CountsAnswer:
 
 
 def _answer(lake: Lake, row: "TenantRedaction") -> RedactionAnswer:
-    from penstock.events.redaction.rules import RedactionSettings
+    from penstock.events.redaction import RedactionSettings
 
     modes = row.over(lake.settings.room(RedactionSettings).modes)
     own = [name for name in ("secrets", "personal") if getattr(row, name) is not None]

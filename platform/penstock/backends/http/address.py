@@ -1,12 +1,11 @@
 """Addresses of HTTP servers, and the policy on which of them this process dials for others."""
 
 import base64
-import http.client
 import ipaddress
 import socket
 import time
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,6 +13,9 @@ import msgspec
 from penstock.backends.http import AddressForbidden
 from penstock.core.errors import InvalidInput, SettingInvalid
 from penstock.core.settings import RoomSettings, Settings, setting
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 # Which addresses are dialled
 
@@ -211,11 +213,11 @@ class HttpAddress:
             return None
         return f"Basic {base64.b64encode(self.login.encode()).decode()}"
 
-    def connection(
-        self, seconds_max: float, egress: EgressPolicy | None
-    ) -> http.client.HTTPConnection:
+    def connection(self, seconds_max: float, egress: EgressPolicy | None) -> "HTTPConnection":
         """Make a connection that is not opened yet; the policy dials."""
-        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        from http.client import HTTPConnection, HTTPSConnection
+
+        kind = HTTPSConnection if self.secure else HTTPConnection
         connection = kind(self.host, self.port, timeout=seconds_max)
         if egress is not None:
             # TLS is spoken above it, with the name that is in the address.

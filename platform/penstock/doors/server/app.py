@@ -16,6 +16,7 @@ from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.plugins.core import MsgspecDIPlugin
 from litestar.serialization import encode_json
 from litestar.types import ASGIApp
 
@@ -214,7 +215,7 @@ def make_app(service: Service) -> ASGIApp:
         content = await for_everybody(service, partial(_api_document, request.app))
         return Response(content, media_type=OpenAPIMediaType.OPENAPI_JSON)
 
-    app = Litestar(
+    app = _App(
         [*ROUTES, *console_routes()],
         lifespan=[lambda _app: service.running()],
         dependencies={
@@ -247,6 +248,13 @@ def make_app(service: Service) -> ASGIApp:
     )
     which = service.settings.room(ServerSettings).request_log
     return RequestLog(app, service.metrics, which)
+
+
+class _App(Litestar):
+    @staticmethod
+    def _get_default_plugins(plugins: list[Any]) -> list[Any]:
+        """Leave out pydantic's and attrs', which Litestar loads wherever they are installed."""
+        return [*plugins, MsgspecDIPlugin()]
 
 
 def on_no_address(request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:

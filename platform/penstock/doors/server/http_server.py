@@ -335,6 +335,11 @@ class _Server(uvicorn.Server):
 
 def _share_memory() -> None:
     """Take what is loaded so far from the garbage collector, which would write into its memory."""
+    # Each process would load these for itself.
+    import cryptography.hazmat.primitives.serialization  # noqa: F401
+
+    import penstock.backends.eventlog.local  # noqa: F401
+
     gc.collect()
     gc.freeze()
     atexit.register(gc.unfreeze)

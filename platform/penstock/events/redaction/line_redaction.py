@@ -8,7 +8,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple, Self
 
 import msgspec
@@ -16,6 +16,7 @@ import structlog
 
 from penstock.core.settings import Settings
 from penstock.events.frames import Sign
+from penstock.events.redaction import KindModes, Mode, RedactionSettings, SourceRule
 from penstock.events.redaction.placeholders import (
     PLACEHOLDER,
     has_token_ids,
@@ -25,13 +26,10 @@ from penstock.events.redaction.placeholders import (
 from penstock.events.redaction.rules import (
     MASKED,
     TOKEN_IDS,
-    KindModes,
     Marks,
-    Mode,
-    RedactionSettings,
     RuleBook,
     Screen,
-    SourceRule,
+    rule_book_of,
     screen_of,
 )
 from penstock.events.redaction.text_masks import TextMask
@@ -137,7 +135,8 @@ class LineRedactor:
         cls, settings: Settings, key: Callable[[], bytes], modes_of: ModesOf = lambda _tenant: None
     ) -> Self:
         room = settings.room(RedactionSettings)
-        return cls(room.rule_book(), cache(key), modes_of=modes_of, book_of=room.rule_book)
+        book_of = partial(rule_book_of, room)
+        return cls(book_of(), cache(key), modes_of=modes_of, book_of=book_of)
 
     def _rules_of(self, tenant: str) -> RulesInUse:
         modes = self._modes_of(tenant)

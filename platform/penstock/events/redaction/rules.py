@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
+from typing import Any, Protocol
 
 import msgspec
 
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.settings import RoomSettings, setting
 from penstock.core.toml_document import (
     Positive,
     parse_toml,
@@ -24,30 +23,13 @@ from penstock.core.toml_document import (
     read_text,
     refuse_unknown,
 )
+from penstock.events.redaction import KindModes, Mode, RedactionSettings
 from penstock.events.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
 from penstock.events.redaction.placeholders import Kind
 
 
 class RedactionRulesInvalid(PenstockError, exit_status=2):
     """The redaction rules {file} cannot be used: {why}. Nothing is taken in without them."""
-
-
-Mode = Literal["off", "mask", "drop", "quarantine"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-
-
-class KindModes(NamedTuple):
-    """The modes of events with secrets and of events with personal data."""
-
-    secrets: Mode
-    personal: Mode
-
-
-class SourceRule(NamedTuple):
-    """A rule that matched in a line of a source. The source is empty where the line names none."""
-
-    source: str
-    rule: str
 
 
 #: The version of the file's format.
@@ -236,36 +218,10 @@ def _compiled(text: str, key: str, where: str) -> re.Pattern[str]:
     return compiled
 
 
-@dataclass(frozen=True, kw_only=True)
-class RedactionSettings(RoomSettings):
-    """See docs/reference/settings.md."""
-
-    redact_secrets: str = setting(
-        "mask",
-        "what becomes of events with keys, tokens and passwords",
-        "Set it to drop or quarantine where such an event is an incident, to off for made-up data.",
-        choices=MODES,
-    )
-    redact_personal: str = setting(
-        "off",
-        "what becomes of events with e-mail, phone numbers, cards, accounts, addresses of machines",
-        "Set it to mask where the events of other people come in.",
-        choices=MODES,
-    )
-    redaction_rules_file: str = setting(
-        "",
-        "TOML file with redaction rules of your own",
-        "Set it to add rules, to change one that comes with Penstock, or to turn one off.",
-    )
-
-    @property
-    def modes(self) -> KindModes:
-        return KindModes(cast(Mode, self.redact_secrets), cast(Mode, self.redact_personal))
-
-    def rule_book(self, modes: KindModes | None = None) -> RuleBook:
-        """Make the book for these modes. Raises RedactionRulesInvalid."""
-        own = Path(self.redaction_rules_file) if self.redaction_rules_file else None
-        return rule_book(*(modes or self.modes), own)
+def rule_book_of(settings: RedactionSettings, modes: KindModes | None = None) -> RuleBook:
+    """Make the book for these modes, or those of the settings. Raises RedactionRulesInvalid."""
+    own = Path(settings.redaction_rules_file) if settings.redaction_rules_file else None
+    return rule_book(*(modes or settings.modes), own)
 
 
 # The screen: which rules may match some bytes

@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.backends.eventlog.log import EventLog, EventLogSettings, OffsetBounds
 from penstock.core.room import rooms
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
-from penstock.events.redaction.rules import SourceRule
+from penstock.events.redaction import SourceRule
 from penstock.events.validation import Rejection
 from penstock.lake.catalog import CoveredOffset, Pin
 from penstock.lake.duplicates import KnownEvents, find_new
