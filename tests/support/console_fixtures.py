@@ -4,13 +4,16 @@ Tests in tests/console have these fixtures: `console_service` (one for a whole r
 change what others see make their own by `console_running`), `browser`, and `sign_in`, which opens a
 window of its own for a key."""
 
+import atexit
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -70,6 +73,23 @@ def console_running(
 ) -> Iterator[ConsoleService]:
     """A service over simulated sessions of the last day, the sample sessions, and a hostile one,
     with rewards by the default definition; `fill` adds to the lake before it starts."""
+    shutil.copytree(_filled(), data, dirs_exist_ok=True)
+    with hand_lake(data) as lake:
+        if fill is not None:
+            fill(lake)
+            run(lake.lake, InlineExecutor(), RunRequest(find_definition()))
+        database = lake.lake.database
+        keys: dict[str, str] = {role: create_key(database, role, "default")[1] for role in ROLES}
+        keys["other"] = create_key(database, "admin", "other")[1]
+    with running_server(data, *arguments, settings=EACH_PAGE_ANEW) as server:
+        yield ConsoleService(server, data, keys)
+
+
+@cache
+def _filled() -> Path:
+    """The data directory that each of them begins with a copy of: made once a process."""
+    data = Path(mkdtemp(prefix="penstock-"))
+    atexit.register(shutil.rmtree, data, ignore_errors=True)
     with hand_lake(data) as lake:
         now_us = time.time_ns() // 1000
         start_us = now_us - round(_SESSIONS * _SPACING_S * 1_000_000)
@@ -82,14 +102,8 @@ def console_running(
             lake.clock.jump(len(part) / len(lines) * _SESSIONS * _SPACING_S)
         store_samples(lake)
         lake.store(_hostile_events(now_us - 3_600_000_000))
-        if fill is not None:
-            fill(lake)
         run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=now_us)
-        database = lake.lake.database
-        keys: dict[str, str] = {role: create_key(database, role, "default")[1] for role in ROLES}
-        keys["other"] = create_key(database, "admin", "other")[1]
-    with running_server(data, *arguments, settings=EACH_PAGE_ANEW) as server:
-        yield ConsoleService(server, data, keys)
+    return data
 
 
 def _hostile_events(start_us: int) -> list[Event]:

@@ -12,7 +12,10 @@ from penstock.backends.http.client import HttpAnswer
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
 from penstock_jobs.simulator.demo.server import Server, running_server
+from tests.room.conftest import lake
 from tests.support.service import Service, answer
+
+__all__ = ["lake"]
 
 
 @pytest.fixture(scope="module")

@@ -82,9 +82,8 @@ def test_a_tenant_has_its_own(tmp_path: Path) -> None:
         assert [tenant for tenant, _ in own_quotas(database)] == ["free"]
 
 
-def test_a_quota_that_is_none_is_refused(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        with pytest.raises(InvalidInput, match="events_per_hour"):
-            set_quota(lake.lake.database, "acme", "events_per_day", 1)
-        with pytest.raises(InvalidInput, match="unprintable"):
-            set_quota(lake.lake.database, "", "events_per_hour", 1)
+def test_a_quota_that_is_none_is_refused(lake: HandLake) -> None:
+    with pytest.raises(InvalidInput, match="events_per_hour"):
+        set_quota(lake.lake.database, "acme", "events_per_day", 1)
+    with pytest.raises(InvalidInput, match="unprintable"):
+        set_quota(lake.lake.database, "", "events_per_hour", 1)

@@ -1,8 +1,7 @@
 """A canary's whole way with the real gate: started, stepped, judged by its looks, promoted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -30,7 +29,7 @@ from tests.support.canary_traffic import (
     store,
 )
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
-from tests.support.lakes import HandLake, hand_lake
+from tests.support.lakes import HandLake
 
 POLICY = f"""
 [[require]]
@@ -40,12 +39,6 @@ margin = 0.2
 {STEPS}
 auto_step = true
 """
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as lake:
-        yield lake
 
 
 def score(database: Database) -> None:

@@ -1,8 +1,5 @@
 """The live metric `dissatisfied`: judged, and corrected by labels of each arm's own sessions."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from penstock.backends.execution.calls import InlineExecutor
@@ -35,7 +32,7 @@ from tests.support.canary_traffic import (
     store,
 )
 from tests.support.checkpoint_factory import TENANT
-from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.lakes import Event, HandLake, make_event
 from tests.support.rewards.followups.judged_lakes import DEFINITION
 
 SESSIONS = 60
@@ -58,12 +55,6 @@ def talk(name: str, at_us: int, checkpoint: str) -> list[Event]:
         )
         for number, (kind, payload) in enumerate(told)
     ]
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as lake:
-        yield lake
 
 
 def begin(lake: HandLake) -> int:

@@ -1,7 +1,5 @@
 """What is read of a lake: which sessions count, and what each metric is of them."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,13 +30,7 @@ from tests.support.canary_traffic import (
     store,
 )
 from tests.support.checkpoint_factory import TENANT
-from tests.support.lakes import Event, HandLake, hand_lake, make_event
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as lake:
-        yield lake
+from tests.support.lakes import Event, HandLake, make_event
 
 
 def read(lake: HandLake, at_us: int) -> tuple[Trial, TrialTraffic]:

@@ -123,36 +123,34 @@ def test_the_table_follows_a_lake_in_s3(tmp_path: Path, s3: S3Server) -> None:
         _walk(lake)
 
 
-def test_tenants_stay_apart(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s-a", 1)], "Acme & Co")
-        lake.store([make_event("s-b", 1)], "umbrella")
-        assert tenants_due(lake.lake) == ["Acme & Co", "umbrella"]
-        for tenant in tenants_due(lake.lake):
-            publish(lake.lake, tenant)
-        assert [row["session_id"] for row in _scanned(lake.lake, "Acme & Co")] == ["s-a"]
-        assert [row["session_id"] for row in _scanned(lake.lake, "umbrella")] == ["s-b"]
-        assert publish(lake.lake, "nobody").files == 0
-        assert metadata_location(lake.lake, "nobody") is None
-        assert withdraw(lake.lake, "umbrella")
-        assert not withdraw(lake.lake, "umbrella")
-        assert tenants_due(lake.lake) == ["umbrella"]
-        assert [row["session_id"] for row in _scanned(lake.lake, "Acme & Co")] == ["s-a"]
+def test_tenants_stay_apart(lake: HandLake) -> None:
+    lake.store([make_event("s-a", 1)], "Acme & Co")
+    lake.store([make_event("s-b", 1)], "umbrella")
+    assert tenants_due(lake.lake) == ["Acme & Co", "umbrella"]
+    for tenant in tenants_due(lake.lake):
+        publish(lake.lake, tenant)
+    assert [row["session_id"] for row in _scanned(lake.lake, "Acme & Co")] == ["s-a"]
+    assert [row["session_id"] for row in _scanned(lake.lake, "umbrella")] == ["s-b"]
+    assert publish(lake.lake, "nobody").files == 0
+    assert metadata_location(lake.lake, "nobody") is None
+    assert withdraw(lake.lake, "umbrella")
+    assert not withdraw(lake.lake, "umbrella")
+    assert tenants_due(lake.lake) == ["umbrella"]
+    assert [row["session_id"] for row in _scanned(lake.lake, "Acme & Co")] == ["s-a"]
 
 
-def test_metadata_has_no_bounds_of_texts_and_goes_with_its_tenant(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s-marked", 1, payload={"text": MARKER})], "acme")
-        publish(lake.lake, "acme")
-        table = open_catalog(lake.lake).load_table((tenant_folder("acme"), "events"))
-        bounds: set[int] = set()
-        for file in data_files(table).values():
-            bounds |= {*file.lower_bounds, *file.upper_bounds}
-        names = {table.schema().find_column_name(number) for number in bounds}
-        assert names == {"ts", "received_at"}
-        _erase(lake, "acme", "tenant", "acme")
-        assert metadata_location(lake.lake, "acme") is None
-        assert list(lake.lake.store.list("iceberg")) == []
+def test_metadata_has_no_bounds_of_texts_and_goes_with_its_tenant(lake: HandLake) -> None:
+    lake.store([make_event("s-marked", 1, payload={"text": MARKER})], "acme")
+    publish(lake.lake, "acme")
+    table = open_catalog(lake.lake).load_table((tenant_folder("acme"), "events"))
+    bounds: set[int] = set()
+    for file in data_files(table).values():
+        bounds |= {*file.lower_bounds, *file.upper_bounds}
+    names = {table.schema().find_column_name(number) for number in bounds}
+    assert names == {"ts", "received_at"}
+    _erase(lake, "acme", "tenant", "acme")
+    assert metadata_location(lake.lake, "acme") is None
+    assert list(lake.lake.store.list("iceberg")) == []
 
 
 def test_old_snapshots_go_with_the_files_of_the_lake(tmp_path: Path) -> None:
@@ -207,19 +205,18 @@ def test_two_publishers_at_once_leave_one_whole_table(tmp_path: Path) -> None:
 
 
 def test_a_publisher_that_lost_its_lease_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand_lake(tmp_path) as lake:
-        _fill(lake, flushes=2)
+    _fill(lake, flushes=2)
+    publish(lake.lake, "default")
+    lake.store([make_event("s-new", 1)])
+    late = event_table.opened(lake.lake, "default")
+    publish(lake.lake, "default")
+    monkeypatch.setattr(event_table, "opened", lambda _lake, _tenant: late)
+    with pytest.raises(IcebergBusy):
         publish(lake.lake, "default")
-        lake.store([make_event("s-new", 1)])
-        late = event_table.opened(lake.lake, "default")
-        publish(lake.lake, "default")
-        monkeypatch.setattr(event_table, "opened", lambda _lake, _tenant: late)
-        with pytest.raises(IcebergBusy):
-            publish(lake.lake, "default")
-        monkeypatch.undo()
-        assert _scanned(lake.lake) == _asked(lake)
+    monkeypatch.undo()
+    assert _scanned(lake.lake) == _asked(lake)
 
 
 def test_a_lake_that_was_moved_or_whose_metadata_is_gone_is_published_anew(tmp_path: Path) -> None:
@@ -238,19 +235,18 @@ def test_a_lake_that_was_moved_or_whose_metadata_is_gone_is_published_anew(tmp_p
         assert tenants_due(lake.lake) == []
 
 
-def test_what_was_removed_and_collected_is_due_too(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s-a", 1)], "acme")
-        lake.store([make_event("s-b", 1), make_event("s-c", 1)], "acme")
+def test_what_was_removed_and_collected_is_due_too(lake: HandLake) -> None:
+    lake.store([make_event("s-a", 1)], "acme")
+    lake.store([make_event("s-b", 1), make_event("s-c", 1)], "acme")
+    publish(lake.lake, "acme")
+    for session in ("s-a", "s-b", "s-c"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(publication, "publish", lambda *_, **__: None)  # as if cut off
+            _erase(lake, "acme", "session", session)
+        assert tenants_due(lake.lake) == ["acme"]
         publish(lake.lake, "acme")
-        for session in ("s-a", "s-b", "s-c"):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(publication, "publish", lambda *_, **__: None)  # as if cut off
-                _erase(lake, "acme", "session", session)
-            assert tenants_due(lake.lake) == ["acme"]
-            publish(lake.lake, "acme")
-            assert tenants_due(lake.lake) == []
-        assert metadata_location(lake.lake, "acme") is None
+        assert tenants_due(lake.lake) == []
+    assert metadata_location(lake.lake, "acme") is None
 
 
 def test_upkeep_publishes_where_the_setting_says_so(tmp_path: Path) -> None:

@@ -75,30 +75,28 @@ def test_counts_what_is_read_once_when_a_flush_comes_in_between(
         assert (total.accepted, total.stored, total.waiting) == (12, 12, 0)
 
 
-def test_rows_are_by_tenant_source_and_hour_of_arrival(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        first_hour = lake.clock.now_us() - lake.clock.now_us() % HOUR_US
-        lake.store([make_event("s", 1, source="a"), make_event("s", 2, source=None)])
-        lake.clock.advance(3600)
-        lake.store([make_event("s", 3, source="a")], "umbrella")
-        rows = read_ledger(lake.lake).rows
-        assert [(row.tenant, row.source, row.hour - first_hour, row.stored) for row in rows] == [
-            ("default", "", 0, 1),
-            ("default", "a", 0, 1),
-            ("umbrella", "a", HOUR_US, 1),
-        ]
-        late = read_ledger(lake.lake, first_hour + HOUR_US + 5)
-        assert [row.tenant for row in late.rows] == ["umbrella"]
-        assert late.discrepancies == []
+def test_rows_are_by_tenant_source_and_hour_of_arrival(lake: HandLake) -> None:
+    first_hour = lake.clock.now_us() - lake.clock.now_us() % HOUR_US
+    lake.store([make_event("s", 1, source="a"), make_event("s", 2, source=None)])
+    lake.clock.advance(3600)
+    lake.store([make_event("s", 3, source="a")], "umbrella")
+    rows = read_ledger(lake.lake).rows
+    assert [(row.tenant, row.source, row.hour - first_hour, row.stored) for row in rows] == [
+        ("default", "", 0, 1),
+        ("default", "a", 0, 1),
+        ("umbrella", "a", HOUR_US, 1),
+    ]
+    late = read_ledger(lake.lake, first_hour + HOUR_US + 5)
+    assert [row.tenant for row in late.rows] == ["umbrella"]
+    assert late.discrepancies == []
 
 
-def test_compaction_changes_nothing(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number in range(4):
-            lake.store([make_event("s", number), make_event("s", 0)])
-        before = totals(lake)
-        merge(lake.lake, current(lake.lake.database).segments)
-        assert totals(lake) == before
+def test_compaction_changes_nothing(lake: HandLake) -> None:
+    for number in range(4):
+        lake.store([make_event("s", number), make_event("s", 0)])
+    before = totals(lake)
+    merge(lake.lake, current(lake.lake.database).segments)
+    assert totals(lake) == before
 
 
 @pytest.mark.parametrize("tampering", ["ledger", "segment", "deleted"])

@@ -3,7 +3,6 @@ order, and in sessions that continue: the writer sees to it."""
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,13 @@ from penstock.access.privacy.orders import ErasureScope
 from penstock.events.frames import Sign, decode_frame
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.tables import masked_session
-from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
+from tests.support.lakes import START_US, Event, HandLake, make_event
 from tests.support.planted_secrets import aws_key
 
 pytestmark = pytest.mark.usefixtures("each_database")
 SECRET = aws_key(random.Random(7))
 #: What stands for the ids that decode to it: a number that is nowhere else.
 MARKER = 918_273_645
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as opened:
-        yield opened
 
 
 def said(session: str, number: int, text: str = f"use {SECRET}") -> Event:

@@ -32,7 +32,7 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.tables import rejected
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.upkeep.rounds import collect
-from tests.support.lakes import hand_lake, make_event
+from tests.support.lakes import HandLake, hand_lake, make_event
 
 BAD = b'{"type": "user_message", "source": "ide"}\n'
 IDE = Source("acme", "ide")
@@ -189,17 +189,16 @@ def test_what_trips_a_fuse_is_counted_and_all_else_flows(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("each_database")
-def test_a_flood_of_lines_adds_little_to_the_database(tmp_path: Path) -> None:
+def test_a_flood_of_lines_adds_little_to_the_database(lake: HandLake) -> None:
     """A body of 230 bytes, compressed, may hold 100,000 of them."""
-    with hand_lake(tmp_path) as lake:
-        lake.store(b"x\n" * 20_000)
-        with lake.lake.database.read() as connection:
-            rows = connection.scalar(sa.select(sa.func.count()).select_from(rejected))
-        assert rows == rejection_rules.ROWS_MAX
-        assert sum(entry.lines for entry in list_rejected(lake.lake, 10_000)) == 20_000
-        [counted] = [entry for entry in list_rejected(lake.lake, 10_000) if entry.lines > 1]
-        outcome = replay_rejected(lake.lake, lake.clock, [counted.id])
-        assert "of which only this one was kept" in outcome.refused[counted.id]
+    lake.store(b"x\n" * 20_000)
+    with lake.lake.database.read() as connection:
+        rows = connection.scalar(sa.select(sa.func.count()).select_from(rejected))
+    assert rows == rejection_rules.ROWS_MAX
+    assert sum(entry.lines for entry in list_rejected(lake.lake, 10_000)) == 20_000
+    [counted] = [entry for entry in list_rejected(lake.lake, 10_000) if entry.lines > 1]
+    outcome = replay_rejected(lake.lake, lake.clock, [counted.id])
+    assert "of which only this one was kept" in outcome.refused[counted.id]
 
 
 def test_acknowledged_lines_that_cannot_be_stored_are_set_aside_and_sent_again(
@@ -229,19 +228,18 @@ def test_acknowledged_lines_that_cannot_be_stored_are_set_aside_and_sent_again(
 
 
 @pytest.mark.usefixtures("each_database")
-def test_old_lines_go_with_their_files(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store(BAD)
-        assert remove_old_lines(lake.lake, Metrics()) is None
-        with lake.lake.database.write() as connection:
-            connection.execute(sa.update(rejected).values(received_at=0))
-        lake.store(BAD)
-        assert len(list(lake.lake.store.list(FOLDER))) == 2
-        report = remove_old_lines(lake.lake, Metrics())
-        assert report == "removed 1 rejected lines older than 30 days"
-        collect(lake.lake, grace_s=0)
-        assert len(list(lake.lake.store.list(FOLDER))) == 1
-        assert [entry.raw for entry in list_rejected(lake.lake, 10)] == [BAD.strip()]
+def test_old_lines_go_with_their_files(lake: HandLake) -> None:
+    lake.store(BAD)
+    assert remove_old_lines(lake.lake, Metrics()) is None
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.update(rejected).values(received_at=0))
+    lake.store(BAD)
+    assert len(list(lake.lake.store.list(FOLDER))) == 2
+    report = remove_old_lines(lake.lake, Metrics())
+    assert report == "removed 1 rejected lines older than 30 days"
+    collect(lake.lake, grace_s=0)
+    assert len(list(lake.lake.store.list(FOLDER))) == 1
+    assert [entry.raw for entry in list_rejected(lake.lake, 10)] == [BAD.strip()]
 
 
 def test_the_service_stays_ready_and_says_it(tmp_path: Path) -> None:

@@ -51,22 +51,21 @@ def put(lake: HandLake, lines: list[bytes]) -> None:
     lake.lake.log.append({0: [encode_frame(Frame(header, b"\n".join(lines)))]})
 
 
-def test_each_such_line_is_rejected_or_stored_and_its_neighbours_are_stored(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number, nasty in enumerate(NASTY):
-            good = [json.dumps(make_event("good", 2 * number + i)).encode() for i in (0, 1)]
-            put(lake, [good[0], nasty, good[1]])
-            lake.writer().drain()
-        sessions: Counter[str] = Counter()
-        for (_, session, _), count in lake.stored().items():
-            sessions[session] += count
-        kept = {entry.raw for entry in list_rejected(lake.lake, 100)}
-        assert kept <= set(NASTY)
-        assert len(kept) + sessions["s"] == len(NASTY)
-        assert sessions["good"] == 2 * len(NASTY)
-        assert lake.rows("select count(*) as n from events where session_id = 'good'")
-        assert verify(lake.lake).findings == []
-        assert read_ledger(lake.lake).discrepancies == []
+def test_each_such_line_is_rejected_or_stored_and_its_neighbours_are_stored(lake: HandLake) -> None:
+    for number, nasty in enumerate(NASTY):
+        good = [json.dumps(make_event("good", 2 * number + i)).encode() for i in (0, 1)]
+        put(lake, [good[0], nasty, good[1]])
+        lake.writer().drain()
+    sessions: Counter[str] = Counter()
+    for (_, session, _), count in lake.stored().items():
+        sessions[session] += count
+    kept = {entry.raw for entry in list_rejected(lake.lake, 100)}
+    assert kept <= set(NASTY)
+    assert len(kept) + sessions["s"] == len(NASTY)
+    assert sessions["good"] == 2 * len(NASTY)
+    assert lake.rows("select count(*) as n from events where session_id = 'good'")
+    assert verify(lake.lake).findings == []
+    assert read_ledger(lake.lake).discrepancies == []
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -112,13 +111,12 @@ def test_whatever_the_gateway_accepts_can_be_stored_and_read(tmp_path: Path) -> 
         assert not [e for e in list_rejected(lake.lake, 999) if "cannot be stored" in e.reason]
 
 
-def test_what_was_stored_can_be_read_and_merged_whatever_it_was(tmp_path: Path) -> None:
+def test_what_was_stored_can_be_read_and_merged_whatever_it_was(lake: HandLake) -> None:
     """A segment that readers choke on would be worse than a line that is refused."""
-    with hand_lake(tmp_path) as lake:
-        for nasty in NASTY:
-            put(lake, [nasty])
-            lake.writer().drain()
-        segments = current(lake.lake.database).segments
-        merge(lake.lake, segments)
-        rows = lake.rows("select type, payload, extra, epoch_us(ts) as us from events")
-        assert len(rows) == sum(one.rows for one in segments)
+    for nasty in NASTY:
+        put(lake, [nasty])
+        lake.writer().drain()
+    segments = current(lake.lake.database).segments
+    merge(lake.lake, segments)
+    rows = lake.rows("select type, payload, extra, epoch_us(ts) as us from events")
+    assert len(rows) == sum(one.rows for one in segments)

@@ -3,7 +3,6 @@ passes while they are not known."""
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,19 +27,13 @@ from penstock.ingest.file_import import FileImporter
 from penstock.lake import RedactionLoosened
 from penstock.lake.client import perform
 from penstock.lake.tenant_redaction import RedactionTally, TenantModes, read_redaction_counts
-from tests.support.lakes import HandLake, body_of, hand_lake, make_event
+from tests.support.lakes import HandLake, body_of, make_event
 from tests.support.planted_secrets import aws_key
 
 pytestmark = pytest.mark.usefixtures("each_database")
 SECRET = aws_key(random.Random(7))
 MAIL = "anna.kern@firma.de"
 TEXT = f"the key {SECRET} is of {MAIL}"
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as opened:
-        yield opened
 
 
 def order(

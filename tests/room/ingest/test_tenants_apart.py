@@ -105,18 +105,15 @@ def test_a_file_holds_one_tenant_and_lies_in_its_folder(tmp_path: Path) -> None:
         assert verify(lake.lake).findings == []
 
 
-def test_rejected_lines_of_two_tenants_are_in_two_files(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for tenant in ("a", "b"):
-            lake.send(b"{}\n[]\n", tenant)
-        lake.store()
-        with lake.lake.database.read() as connection:
-            files = connection.execute(
-                sa.select(rejected.c.tenant, rejected.c.file).distinct()
-            ).all()
-        assert sorted(row.tenant for row in files) == ["a", "b"]
-        for row in files:
-            assert row.file.startswith(f"rejected/{tenant_folder(row.tenant)}/")
+def test_rejected_lines_of_two_tenants_are_in_two_files(lake: HandLake) -> None:
+    for tenant in ("a", "b"):
+        lake.send(b"{}\n[]\n", tenant)
+    lake.store()
+    with lake.lake.database.read() as connection:
+        files = connection.execute(sa.select(rejected.c.tenant, rejected.c.file).distinct()).all()
+    assert sorted(row.tenant for row in files) == ["a", "b"]
+    for row in files:
+        assert row.file.startswith(f"rejected/{tenant_folder(row.tenant)}/")
 
 
 def test_a_tenant_that_is_stored_further_is_seen_and_counted_once(tmp_path: Path) -> None:

@@ -144,13 +144,12 @@ def test_a_drain_that_failed_can_be_tried_again(tmp_path: Path) -> None:
         assert lake.stored() == {("default", "s", "e1"): 1}
 
 
-def test_draining_makes_full_segments(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number in range(300):
-            lake.send([make_event("s", number, payload={"text": "x" * 20_000})])
-        commits: list[str] = []
-        lake.writer(commits.append).drain()
-        assert commits.count("committed") == 1
+def test_draining_makes_full_segments(lake: HandLake) -> None:
+    for number in range(300):
+        lake.send([make_event("s", number, payload={"text": "x" * 20_000})])
+    commits: list[str] = []
+    lake.writer(commits.append).drain()
+    assert commits.count("committed") == 1
 
 
 # Upkeep
@@ -223,14 +222,13 @@ def test_a_merge_that_lost_a_race_is_no_problem(
     assert upkeep.problems() == []
 
 
-def test_who_has_read_all_looks_again_only_after_a_pause(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        text = "x" * 100_000
-        lake.send([make_event("s", n, payload={"text": text}) for n in range(30)])
-        writer = lake.partition_writer("owner")
-        [end] = lake.lake.log.ends()
-        writer.step(end=end)
-        assert writer.behind
-        writer.step(end=end)
-        assert not writer.behind
-        writer.release()
+def test_who_has_read_all_looks_again_only_after_a_pause(lake: HandLake) -> None:
+    text = "x" * 100_000
+    lake.send([make_event("s", n, payload={"text": text}) for n in range(30)])
+    writer = lake.partition_writer("owner")
+    [end] = lake.lake.log.ends()
+    writer.step(end=end)
+    assert writer.behind
+    writer.step(end=end)
+    assert not writer.behind
+    writer.release()

@@ -1,14 +1,12 @@
 """What a job reads of a bucket is what a query sees."""
 
-from pathlib import Path
-
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, SessionId, plan_buckets, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, current
 from penstock.lake.query.view_sources import bucket_views
-from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, make_event
 
 VIEWS = ["edits", "events", "feedback", "model_calls", "observations", "tool_calls", "turns"]
 EDIT = {"path": "a.py", "before": "", "after": "x = 1\n"}
@@ -33,48 +31,45 @@ def fill(lake: HandLake) -> None:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_view_of_all_buckets_is_that_of_a_query(tmp_path: Path, name: str) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        [bucket] = plan_buckets(lake.lake, current(lake.lake.database))
-        rows = read_bucket(lake.lake, bucket)
-        found = bucket_views(rows, TENANT_DEFAULT, [name])[name]
-        assert found.num_rows > 0
-        assert sorted(map(str, found.to_pylist())) == sorted(
-            map(str, lake.rows(f"select * from {name}"))
-        )
+def test_a_view_of_all_buckets_is_that_of_a_query(lake: HandLake, name: str) -> None:
+    fill(lake)
+    [bucket] = plan_buckets(lake.lake, current(lake.lake.database))
+    rows = read_bucket(lake.lake, bucket)
+    found = bucket_views(rows, TENANT_DEFAULT, [name])[name]
+    assert found.num_rows > 0
+    assert sorted(map(str, found.to_pylist())) == sorted(
+        map(str, lake.rows(f"select * from {name}"))
+    )
 
 
-def test_only_some_columns_and_rows_of_a_view(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        [bucket] = plan_buckets(lake.lake, current(lake.lake.database))
-        rows = read_bucket(lake.lake, bucket)
-        found = bucket_views(
-            rows,
-            TENANT_DEFAULT,
-            ["edits", "events"],
-            columns={"edits": ["session_id", "path"], "events": ["type"]},
-            where={"events": "type = 'feedback'"},
-        )
-        assert found["edits"].to_pylist()[:1] == [{"session_id": "s0", "path": "a.py"}]
-        assert found["edits"].num_rows == 12
-        assert found["events"].to_pylist() == [{"type": "feedback"}] * 12
+def test_only_some_columns_and_rows_of_a_view(lake: HandLake) -> None:
+    fill(lake)
+    [bucket] = plan_buckets(lake.lake, current(lake.lake.database))
+    rows = read_bucket(lake.lake, bucket)
+    found = bucket_views(
+        rows,
+        TENANT_DEFAULT,
+        ["edits", "events"],
+        columns={"edits": ["session_id", "path"], "events": ["type"]},
+        where={"events": "type = 'feedback'"},
+    )
+    assert found["edits"].to_pylist()[:1] == [{"session_id": "s0", "path": "a.py"}]
+    assert found["edits"].num_rows == 12
+    assert found["events"].to_pylist() == [{"type": "feedback"}] * 12
 
 
-def test_a_session_is_found_by_the_segments_filters(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        lake.store([make_event("late", 0)])
-        pin = current(lake.lake.database)
-        [late] = of_session(lake, pin, "late")
-        assert len(late.segments) == 1
-        [one] = of_session(lake, pin, "s1")
-        rows = read_bucket(lake.lake, one, ["tenant", "session_id"]).to_pylist()
-        assert len(rows) == 15
-        assert rows == [{"tenant": TENANT_DEFAULT, "session_id": "s1"}] * 15
-        [none] = of_session(lake, pin, "nobody")
-        assert read_bucket(lake.lake, none).num_rows == 0
+def test_a_session_is_found_by_the_segments_filters(lake: HandLake) -> None:
+    fill(lake)
+    lake.store([make_event("late", 0)])
+    pin = current(lake.lake.database)
+    [late] = of_session(lake, pin, "late")
+    assert len(late.segments) == 1
+    [one] = of_session(lake, pin, "s1")
+    rows = read_bucket(lake.lake, one, ["tenant", "session_id"]).to_pylist()
+    assert len(rows) == 15
+    assert rows == [{"tenant": TENANT_DEFAULT, "session_id": "s1"}] * 15
+    [none] = of_session(lake, pin, "nobody")
+    assert read_bucket(lake.lake, none).num_rows == 0
 
 
 def of_session(lake: HandLake, pin: Pin, session: str) -> list[Bucket]:

@@ -17,21 +17,20 @@ from tests.support.lakes import HandLake, hand_lake, make_event
 pytestmark = pytest.mark.usefixtures("each_database")
 
 
-def test_a_name_is_given_once_and_dropped_once_and_does_not_mislead(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        database = lake.lake.database
-        for name in ("", "  ", "x" * 129, "2026-11-21T10:00:00Z"):
-            with pytest.raises(InvalidInput):
-                create_snapshot(database, name)
-        made = create_snapshot(database, "one", "why")
-        with pytest.raises(SnapshotExists):
-            create_snapshot(database, "one")
-        assert list_snapshots(database) == [made]
+def test_a_name_is_given_once_and_dropped_once_and_does_not_mislead(lake: HandLake) -> None:
+    database = lake.lake.database
+    for name in ("", "  ", "x" * 129, "2026-11-21T10:00:00Z"):
+        with pytest.raises(InvalidInput):
+            create_snapshot(database, name)
+    made = create_snapshot(database, "one", "why")
+    with pytest.raises(SnapshotExists):
+        create_snapshot(database, "one")
+    assert list_snapshots(database) == [made]
+    drop_snapshot(database, "one")
+    with pytest.raises(SnapshotUnknown):
         drop_snapshot(database, "one")
-        with pytest.raises(SnapshotUnknown):
-            drop_snapshot(database, "one")
-        with pytest.raises(SnapshotUnknown), pinned(database, "one", 1):
-            pass
+    with pytest.raises(SnapshotUnknown), pinned(database, "one", 1):
+        pass
 
 
 def at(moment: dt.datetime, lake: HandLake) -> int:
@@ -39,49 +38,46 @@ def at(moment: dt.datetime, lake: HandLake) -> int:
         return sum(one.rows for one in pin.segments)
 
 
-def test_a_time_reads_the_lake_as_it_was_or_is_refused_but_never_reads_less(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        long_ago = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-        lake.store([make_event("s", 0)])
-        assert at(long_ago, lake) == 0
-        lake.store([make_event("s", 1)])
-        merge(lake.lake, current(lake.lake.database).segments)
-        assert at(long_ago, lake) == 0
-        collect(lake.lake, grace_s=0)
-        with pytest.raises(HistoryRemoved):
-            at(long_ago, lake)
-        assert at(dt.datetime.now(dt.UTC) + dt.timedelta(days=1), lake) == 2
-        with pytest.raises(SnapshotUnknown), pinned(lake.lake.database, "2026-11-21T10:00", 1):
-            pass  # without a zone it is no time
+def test_a_time_reads_the_lake_as_it_was_or_is_refused_but_never_reads_less(lake: HandLake) -> None:
+    long_ago = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+    lake.store([make_event("s", 0)])
+    assert at(long_ago, lake) == 0
+    lake.store([make_event("s", 1)])
+    merge(lake.lake, current(lake.lake.database).segments)
+    assert at(long_ago, lake) == 0
+    collect(lake.lake, grace_s=0)
+    with pytest.raises(HistoryRemoved):
+        at(long_ago, lake)
+    assert at(dt.datetime.now(dt.UTC) + dt.timedelta(days=1), lake) == 2
+    with pytest.raises(SnapshotUnknown), pinned(lake.lake.database, "2026-11-21T10:00", 1):
+        pass  # without a zone it is no time
 
 
-def test_replaced_files_are_kept_for_the_grace_and_for_readers(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number in range(2):
-            lake.store([make_event("s", number)])
-        before = lake.files()
-        with pinned(lake.lake.database, None, lease_s=600):
-            merge(lake.lake, current(lake.lake.database).segments)
-            assert collect(lake.lake, grace_s=0).segments == 0
-        assert collect(lake.lake, grace_s=3600).segments == 0
-        assert before <= lake.files()
-        assert collect(lake.lake, grace_s=0).segments == 2
-        assert not before & lake.files()
-
-
-def test_a_reader_that_died_holds_files_until_its_lease_ends(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number in range(2):
-            lake.store([make_event("s", number)])
-        dead = pinned(lake.lake.database, None, lease_s=600)
-        dead.__enter__()
+def test_replaced_files_are_kept_for_the_grace_and_for_readers(lake: HandLake) -> None:
+    for number in range(2):
+        lake.store([make_event("s", number)])
+    before = lake.files()
+    with pinned(lake.lake.database, None, lease_s=600):
         merge(lake.lake, current(lake.lake.database).segments)
         assert collect(lake.lake, grace_s=0).segments == 0
-        with lake.lake.database.write() as connection:
-            connection.execute(sa.update(reader_lease).values(until=1))
-        done = collect(lake.lake, grace_s=0)
-        assert (done.segments, done.leases) == (2, 1)
-        dead.__exit__(None, None, None)  # it was not that dead
+    assert collect(lake.lake, grace_s=3600).segments == 0
+    assert before <= lake.files()
+    assert collect(lake.lake, grace_s=0).segments == 2
+    assert not before & lake.files()
+
+
+def test_a_reader_that_died_holds_files_until_its_lease_ends(lake: HandLake) -> None:
+    for number in range(2):
+        lake.store([make_event("s", number)])
+    dead = pinned(lake.lake.database, None, lease_s=600)
+    dead.__enter__()
+    merge(lake.lake, current(lake.lake.database).segments)
+    assert collect(lake.lake, grace_s=0).segments == 0
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.update(reader_lease).values(until=1))
+    done = collect(lake.lake, grace_s=0)
+    assert (done.segments, done.leases) == (2, 1)
+    dead.__exit__(None, None, None)  # it was not that dead
 
 
 def test_a_collection_that_was_killed_is_finished_by_the_next(

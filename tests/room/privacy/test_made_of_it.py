@@ -33,21 +33,20 @@ def erase(lake: HandLake, scope: ErasureScope = SESSION) -> dict[str, Any]:
 
 
 @everywhere
-def test_rewards_are_gone_also_as_of_a_snapshot(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        create_snapshot(lake.lake.database, "before")
-        of_session = "select count(*) as n from rewards where session_id = 's03'"
-        others = "select count(*) as n from rewards where session_id <> 's03'"
-        [before] = lake.rows(others)
-        assert lake.rows(of_session)[0]["n"] > 0
-        erase(lake)
-        for as_of in (None, "before"):
-            assert lake.rows(of_session, as_of=as_of) == [{"n": 0}]
-            assert lake.rows(others, as_of=as_of) == [before]
-        assert lake.rows("select count(*) as n from outcomes where session_id = 's03'")[0]["n"] == 0
-        assert verify(lake.lake).findings == []
-        assert places_with(lake.lake, "s03") == []
+def test_rewards_are_gone_also_as_of_a_snapshot(lake: HandLake) -> None:
+    fill(lake)
+    create_snapshot(lake.lake.database, "before")
+    of_session = "select count(*) as n from rewards where session_id = 's03'"
+    others = "select count(*) as n from rewards where session_id <> 's03'"
+    [before] = lake.rows(others)
+    assert lake.rows(of_session)[0]["n"] > 0
+    erase(lake)
+    for as_of in (None, "before"):
+        assert lake.rows(of_session, as_of=as_of) == [{"n": 0}]
+        assert lake.rows(others, as_of=as_of) == [before]
+    assert lake.rows("select count(*) as n from outcomes where session_id = 's03'")[0]["n"] == 0
+    assert verify(lake.lake).findings == []
+    assert places_with(lake.lake, "s03") == []
 
 
 def test_a_session_of_another_tenant_with_the_same_name_stays(tmp_path: Path) -> None:
@@ -62,29 +61,28 @@ def test_a_session_of_another_tenant_with_the_same_name_stays(tmp_path: Path) ->
 
 @everywhere
 def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
-    tmp_path: Path, recipe: Recipe
+    lake: HandLake, recipe: Recipe
 ) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        shard = built(lake, recipe).manifest.id
-        add(lake.lake.database, "ckpt-7", shards=[shard])
-        report = erase(lake)
-        assert report["seen_by"] == {"shards": [shard], "checkpoints": ["ckpt-7"]}
-        left = [stored.name for stored in lake.lake.store.list("shards")]
-        assert not [name for name in left if name.endswith(".parquet")]
-        [(marked, reason)] = marks_of(lake.lake.database, TENANT_DEFAULT, shard)
-        assert reason == "erased"
-        assert "s03" not in marked
-        # Built again, it is a shard without the session.
-        again = built(lake, recipe).manifest
-        assert again.id != shard
-        assert again.counts.sessions == 11
-        assert [each.id for each in list_shards(lake.lake.database, "default")] == [shard, again.id]
-        # And another erasure does not stumble over the first.
-        assert erase(lake, ErasureScope("default", "session", "s04", UNTIL_US))["seen_by"] == {
-            "shards": [again.id],
-            "checkpoints": [],
-        }
+    fill(lake)
+    shard = built(lake, recipe).manifest.id
+    add(lake.lake.database, "ckpt-7", shards=[shard])
+    report = erase(lake)
+    assert report["seen_by"] == {"shards": [shard], "checkpoints": ["ckpt-7"]}
+    left = [stored.name for stored in lake.lake.store.list("shards")]
+    assert not [name for name in left if name.endswith(".parquet")]
+    [(marked, reason)] = marks_of(lake.lake.database, TENANT_DEFAULT, shard)
+    assert reason == "erased"
+    assert "s03" not in marked
+    # Built again, it is a shard without the session.
+    again = built(lake, recipe).manifest
+    assert again.id != shard
+    assert again.counts.sessions == 11
+    assert [each.id for each in list_shards(lake.lake.database, "default")] == [shard, again.id]
+    # And another erasure does not stumble over the first.
+    assert erase(lake, ErasureScope("default", "session", "s04", UNTIL_US))["seen_by"] == {
+        "shards": [again.id],
+        "checkpoints": [],
+    }
 
 
 def name_in_another_session(lake: HandLake) -> ErasureScope:
@@ -94,60 +92,57 @@ def name_in_another_session(lake: HandLake) -> ErasureScope:
 
 @pytest.mark.parametrize("before", [True, False], ids=["built before", "built after"])
 def test_a_name_in_a_session_of_another_costs_only_what_was_made_of_it(
-    tmp_path: Path, recipe: Recipe, before: bool
+    lake: HandLake, recipe: Recipe, before: bool
 ) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        lake.clock.advance(10**8 if before else 1)  # a shard is made by the database's clock
-        scope = None if before else name_in_another_session(lake)
-        shard = built(lake, recipe).manifest.id
-        report = erase(lake, scope or name_in_another_session(lake))
-        assert (report["sessions"], report["sessions_in_part"]) == (0, 1)
-        assert report["removed"]["events"] == 1
-        assert report["seen_by"].get("shards", []) == ([] if before else [shard])
-        of_session = "select count(*) as n from rewards where session_id = 's03'"
-        assert lake.rows(of_session) == [{"n": 0}]
-        run_at(lake, 86_500)
-        assert lake.rows(of_session)[0]["n"] > 0
+    fill(lake)
+    lake.clock.advance(10**8 if before else 1)  # a shard is made by the database's clock
+    scope = None if before else name_in_another_session(lake)
+    shard = built(lake, recipe).manifest.id
+    report = erase(lake, scope or name_in_another_session(lake))
+    assert (report["sessions"], report["sessions_in_part"]) == (0, 1)
+    assert report["removed"]["events"] == 1
+    assert report["seen_by"].get("shards", []) == ([] if before else [shard])
+    of_session = "select count(*) as n from rewards where session_id = 's03'"
+    assert lake.rows(of_session) == [{"n": 0}]
+    run_at(lake, 86_500)
+    assert lake.rows(of_session)[0]["n"] > 0
 
 
-def test_a_shard_whose_files_are_damaged_goes_too(tmp_path: Path, recipe: Recipe) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        shard = built(lake, recipe).manifest.id
-        store = lake.lake.store
-        [rows] = [each.name for each in store.list("shards") if each.name.endswith(".parquet")]
-        store.delete(rows)
-        with store.create(rows) as file:
-            file.write(b"no Parquet any more")
-        assert erase(lake)["seen_by"]["shards"] == [shard]
-        assert not [each for each in store.list("shards") if each.name.endswith(".parquet")]
+def test_a_shard_whose_files_are_damaged_goes_too(lake: HandLake, recipe: Recipe) -> None:
+    fill(lake)
+    shard = built(lake, recipe).manifest.id
+    store = lake.lake.store
+    [rows] = [each.name for each in store.list("shards") if each.name.endswith(".parquet")]
+    store.delete(rows)
+    with store.create(rows) as file:
+        file.write(b"no Parquet any more")
+    assert erase(lake)["seen_by"]["shards"] == [shard]
+    assert not [each for each in store.list("shards") if each.name.endswith(".parquet")]
 
 
-def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        fill(lake)
-        label: dict[str, Any] = {"tenant": "default", "turn": 1, "message": "0" * 64}
-        label |= {"label": "content"} | {
-            "drawn": True,
-            "again": False,
-            "until_us": 1,
-            "by": "somebody",
-            "is_model": False,
-            "at": 1,
-        }
-        source: dict[str, Any] = {"tenant": "default", "digest": "0" * 32, "path": "/home/u-77"}
-        source |= {"format": "codex", "mark": "1", "imported_at": 1}
-        with lake.lake.database.write() as connection:
-            connection.execute(sa.insert(imported_source).values(**source))
-            for session in ("s03", "s04"):
-                connection.execute(sa.insert(follow_up_label).values(**label, session_id=session))
-        erase(lake)
-        with lake.lake.database.read() as connection:
-            labelled = connection.scalars(sa.select(follow_up_label.c.session_id)).all()
-            sources = connection.execute(sa.select(imported_source)).all()
-        assert labelled == ["s04"]
-        assert sources == []
+def test_labels_and_what_imports_remember_are_gone(lake: HandLake) -> None:
+    fill(lake)
+    label: dict[str, Any] = {"tenant": "default", "turn": 1, "message": "0" * 64}
+    label |= {"label": "content"} | {
+        "drawn": True,
+        "again": False,
+        "until_us": 1,
+        "by": "somebody",
+        "is_model": False,
+        "at": 1,
+    }
+    source: dict[str, Any] = {"tenant": "default", "digest": "0" * 32, "path": "/home/u-77"}
+    source |= {"format": "codex", "mark": "1", "imported_at": 1}
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.insert(imported_source).values(**source))
+        for session in ("s03", "s04"):
+            connection.execute(sa.insert(follow_up_label).values(**label, session_id=session))
+    erase(lake)
+    with lake.lake.database.read() as connection:
+        labelled = connection.scalars(sa.select(follow_up_label.c.session_id)).all()
+        sources = connection.execute(sa.select(imported_source)).all()
+    assert labelled == ["s04"]
+    assert sources == []
 
 
 @everywhere

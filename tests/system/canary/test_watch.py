@@ -44,12 +44,6 @@ AUTO = POLICY + "auto_step = true\n"
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as lake:
-        yield lake
-
-
-@pytest.fixture
 def either_lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """Its metadata are in each kind of database."""
     with hand_lake(tmp_path) as lake:

@@ -141,19 +141,18 @@ def test_a_writer_that_dies_before_or_after_the_log_is_trimmed_loses_nothing(
 
 
 @pytest.mark.smoke
-def test_a_torn_file_is_never_part_of_the_lake(tmp_path: Path) -> None:
+def test_a_torn_file_is_never_part_of_the_lake(lake: HandLake, tmp_path: Path) -> None:
     """F2: what a dead writer left is written anew by the next, whatever it looks like."""
-    with hand_lake(tmp_path) as lake:
-        lake.send(EVENTS)
-        with pytest.raises(Died):
-            lake.writer(dies_at("file written")).drain()
-        for name in lake.files():
-            path = tmp_path / "lake" / name
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        assert lake.rows("select count(*) as n from events") == [{"n": 100}]
-        lake.store()
-        holds(lake, 100)
-        has_no_litter(lake)
+    lake.send(EVENTS)
+    with pytest.raises(Died):
+        lake.writer(dies_at("file written")).drain()
+    for name in lake.files():
+        path = tmp_path / "lake" / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert lake.rows("select count(*) as n from events") == [{"n": 100}]
+    lake.store()
+    holds(lake, 100)
+    has_no_litter(lake)
 
 
 def test_a_cut_log_stops_the_writer_for_a_person(tmp_path: Path) -> None:
@@ -190,80 +189,76 @@ class Ambiguous(Database):
 
 
 @pytest.mark.parametrize("happened", ["done", "not done"])
-def test_an_ambiguous_commit_is_resolved_by_looking(tmp_path: Path, happened: str) -> None:
-    with hand_lake(tmp_path) as lake:
-        database = Ambiguous(lake.lake.settings.database_url)
+def test_an_ambiguous_commit_is_resolved_by_looking(lake: HandLake, happened: str) -> None:
+    database = Ambiguous(lake.lake.settings.database_url)
 
-        once = iter([happened])
+    once = iter([happened])
 
-        def arm(point: str) -> None:
-            if point == "file written":
-                database.armed = next(once, None)
+    def arm(point: str) -> None:
+        if point == "file written":
+            database.armed = next(once, None)
 
-        writer = lake.partition_writer("w", arm, database)
-        lake.send(EVENTS[:10])
-        with pytest.raises(DatabaseUnreachable):
-            drain(writer)
-        assert len(lake.stored()) == (10 if happened == "done" else 0)
-        writer.start_over()
-        lake.send(EVENTS)
+    writer = lake.partition_writer("w", arm, database)
+    lake.send(EVENTS[:10])
+    with pytest.raises(DatabaseUnreachable):
         drain(writer)
-        writer.release()
-        holds(lake, 100)
-        has_no_litter(lake)
-        database.close()
+    assert len(lake.stored()) == (10 if happened == "done" else 0)
+    writer.start_over()
+    lake.send(EVENTS)
+    drain(writer)
+    writer.release()
+    holds(lake, 100)
+    has_no_litter(lake)
+    database.close()
 
 
 # F6, F7: zombies
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
-def test_a_writer_that_was_overtaken_commits_nothing(tmp_path: Path, point: str) -> None:
+def test_a_writer_that_was_overtaken_commits_nothing(lake: HandLake, point: str) -> None:
     """It believes in its claim while it writes its file; another takes over and commits."""
-    with hand_lake(tmp_path) as lake:
-        lake.send(EVENTS[:50])
-        successor = lake.partition_writer("successor")
+    lake.send(EVENTS[:50])
+    successor = lake.partition_writer("successor")
 
-        def overtake(where: str) -> None:
-            if where == point:
-                lake.send(EVENTS[50:])
-                drain(successor)
-                holds(lake, 100)
+    def overtake(where: str) -> None:
+        if where == point:
+            lake.send(EVENTS[50:])
+            drain(successor)
+            holds(lake, 100)
 
-        zombie = lake.partition_writer("zombie", overtake)
-        with pytest.raises(FencedOff):
-            drain(zombie)
-        successor.release()
-        holds(lake, 100)
-        has_no_litter(lake)
+    zombie = lake.partition_writer("zombie", overtake)
+    with pytest.raises(FencedOff):
+        drain(zombie)
+    successor.release()
+    holds(lake, 100)
+    has_no_litter(lake)
 
 
-def test_a_zombie_clears_away_what_collection_has_forgotten(tmp_path: Path) -> None:
+def test_a_zombie_clears_away_what_collection_has_forgotten(lake: HandLake) -> None:
     """It hung for longer than collection waits for files that appear late."""
-    with hand_lake(tmp_path) as lake:
-        lake.send(EVENTS)
-        successor = lake.partition_writer("successor")
+    lake.send(EVENTS)
+    successor = lake.partition_writer("successor")
 
-        def hang(where: str) -> None:
-            if where == "intent written":
-                drain(successor)
-                collect_twice(lake)
+    def hang(where: str) -> None:
+        if where == "intent written":
+            drain(successor)
+            collect_twice(lake)
 
-        with pytest.raises(FencedOff):
-            drain(lake.partition_writer("zombie", hang))
-        is_whole(lake.lake)
+    with pytest.raises(FencedOff):
+        drain(lake.partition_writer("zombie", hang))
+    is_whole(lake.lake)
 
 
-def test_a_merge_that_hung_clears_its_file_away(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for n in (0, 50):
-            lake.store(EVENTS[n : n + 50])
-        segments = current(lake.lake.database).segments
-        merged = write_merged(lake.lake, segments)
-        collect_twice(lake)  # gives it up, deletes its files, and forgets them
-        with pytest.raises(CompactionConflict):
-            swap(lake.lake, SEGMENTS, segments, write_late(lake, merged))
-        is_whole(lake.lake)
+def test_a_merge_that_hung_clears_its_file_away(lake: HandLake) -> None:
+    for n in (0, 50):
+        lake.store(EVENTS[n : n + 50])
+    segments = current(lake.lake.database).segments
+    merged = write_merged(lake.lake, segments)
+    collect_twice(lake)  # gives it up, deletes its files, and forgets them
+    with pytest.raises(CompactionConflict):
+        swap(lake.lake, SEGMENTS, segments, write_late(lake, merged))
+    is_whole(lake.lake)
 
 
 def collect_twice(lake: HandLake) -> None:
@@ -279,44 +274,42 @@ def write_late(lake: HandLake, merged: SegmentFile) -> SegmentFile:
     return merged
 
 
-def test_an_overtaken_writer_with_a_full_buffer_starts_over(tmp_path: Path) -> None:
+def test_an_overtaken_writer_with_a_full_buffer_starts_over(lake: HandLake) -> None:
     """F7: what it had read is dropped, and it goes on from where the other one got."""
-    with hand_lake(tmp_path) as lake:
-        lake.send(EVENTS[:50])
-        slow = lake.partition_writer("slow")
-        slow.step()
-        assert not slow.idle
-        quick = lake.partition_writer("quick")
+    lake.send(EVENTS[:50])
+    slow = lake.partition_writer("slow")
+    slow.step()
+    assert not slow.idle
+    quick = lake.partition_writer("quick")
+    drain(quick)
+    with pytest.raises(FencedOff):
+        slow.step(drain=True)
+    slow.start_over()
+    lake.send(EVENTS)
+    drain(slow)  # takes it back, and the quick one is the zombie now
+    holds(lake, 100)
+    lake.send([make_event("s", 100)])
+    with pytest.raises(FencedOff):
         drain(quick)
-        with pytest.raises(FencedOff):
-            slow.step(drain=True)
-        slow.start_over()
-        lake.send(EVENTS)
-        drain(slow)  # takes it back, and the quick one is the zombie now
-        holds(lake, 100)
-        lake.send([make_event("s", 100)])
-        with pytest.raises(FencedOff):
-            drain(quick)
-        lake.store()
-        holds(lake, 101)
-        has_no_litter(lake)
+    lake.store()
+    holds(lake, 101)
+    has_no_litter(lake)
 
 
-def test_a_file_that_collection_gave_up_cannot_be_committed(tmp_path: Path) -> None:
+def test_a_file_that_collection_gave_up_cannot_be_committed(lake: HandLake) -> None:
     """Even by a writer that nobody fenced off: collection and commit exclude each other."""
-    with hand_lake(tmp_path) as lake:
 
-        def give_up(point: str) -> None:
-            if point == "file written":
-                with lake.lake.database.write() as connection:
-                    connection.execute(sa.update(segment_intent).values(claimed_at=1))
-                collect(lake.lake, grace_s=0)
+    def give_up(point: str) -> None:
+        if point == "file written":
+            with lake.lake.database.write() as connection:
+                connection.execute(sa.update(segment_intent).values(claimed_at=1))
+            collect(lake.lake, grace_s=0)
 
-        lake.send(EVENTS)
-        with pytest.raises(FencedOff):
-            drain(lake.partition_writer("w", give_up))
-        lake.store()
-        holds(lake, 100)
+    lake.send(EVENTS)
+    with pytest.raises(FencedOff):
+        drain(lake.partition_writer("w", give_up))
+    lake.store()
+    holds(lake, 100)
 
 
 PAUSED = """
@@ -381,135 +374,129 @@ def test_a_wall_clock_that_jumps_neither_hurries_nor_stops_a_flush(tmp_path: Pat
         holds(lake, 3)  # though events arrived before those that were stored before them
 
 
-def test_time_in_the_history_never_runs_back(tmp_path: Path) -> None:
+def test_time_in_the_history_never_runs_back(lake: HandLake) -> None:
     """The database's clock may: then commits share the latest time that there was."""
-    with hand_lake(tmp_path) as lake:
-        lake.store(EVENTS[:1])
-        ahead = 10**12
-        with lake.lake.database.write() as connection:
-            connection.execute(
-                sa.text("update lake_head set committed_at = committed_at + :by"), {"by": ahead}
-            )
-        for number in range(1, 4):
-            lake.store([EVENTS[number]])
-        with lake.lake.database.read() as connection:
-            times = connection.execute(
-                sa.select(lake_commit.c.committed_at).order_by(lake_commit.c.snap)
-            ).scalars()
-            ordered = list(times)
-        assert ordered == sorted(ordered)
-        assert ordered[-1] - ordered[0] == ahead
+    lake.store(EVENTS[:1])
+    ahead = 10**12
+    with lake.lake.database.write() as connection:
+        connection.execute(
+            sa.text("update lake_head set committed_at = committed_at + :by"), {"by": ahead}
+        )
+    for number in range(1, 4):
+        lake.store([EVENTS[number]])
+    with lake.lake.database.read() as connection:
+        times = connection.execute(
+            sa.select(lake_commit.c.committed_at).order_by(lake_commit.c.snap)
+        ).scalars()
+        ordered = list(times)
+    assert ordered == sorted(ordered)
+    assert ordered[-1] - ordered[0] == ahead
 
 
-def test_a_lease_of_the_future_keeps_nobody_out_who_holds_the_log(tmp_path: Path) -> None:
+def test_a_lease_of_the_future_keeps_nobody_out_who_holds_the_log(lake: HandLake) -> None:
     """A clock that was ahead left a lease that would run for a year: the log's lock decides."""
-    with hand_lake(tmp_path) as lake:
-        lake.store(EVENTS[:1])
-        with lake.lake.database.write() as connection:
-            connection.execute(sa.update(log_partition).values(owner="gone", lease_until=2**60))
-        lake.store(EVENTS)
-        holds(lake, 100)
+    lake.store(EVENTS[:1])
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.update(log_partition).values(owner="gone", lease_until=2**60))
+    lake.store(EVENTS)
+    holds(lake, 100)
 
 
 # F12: compaction
 
 
 def test_a_merge_that_loses_while_it_writes_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number in range(3):
-            lake.store([EVENTS[number]])
-        planned = current(lake.lake.database).segments
-        create = lake.lake.store.create
-        lost: list[str] = []
+    for number in range(3):
+        lake.store([EVENTS[number]])
+    planned = current(lake.lake.database).segments
+    create = lake.lake.store.create
+    lost: list[str] = []
 
-        def create_late(name: str, **how: bool) -> object:
-            if not lost:
-                lost.append(name)
-                merge(lake.lake, planned[:2])
-            return create(name, **how)
+    def create_late(name: str, **how: bool) -> object:
+        if not lost:
+            lost.append(name)
+            merge(lake.lake, planned[:2])
+        return create(name, **how)
 
-        monkeypatch.setattr(lake.lake.store, "create", create_late)
-        with pytest.raises(CompactionConflict):
-            merge(lake.lake, planned)
-        assert len(current(lake.lake.database).segments) == 2
-        holds(lake, 3)
-        has_no_litter(lake)
+    monkeypatch.setattr(lake.lake.store, "create", create_late)
+    with pytest.raises(CompactionConflict):
+        merge(lake.lake, planned)
+    assert len(current(lake.lake.database).segments) == 2
+    holds(lake, 3)
+    has_no_litter(lake)
 
 
 def test_a_merge_that_collection_gave_up_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It took longer than the grace: it might as well have been dead."""
-    with hand_lake(tmp_path) as lake:
-        for number in range(2):
-            lake.store([EVENTS[number]])
-        summarise = lake.lake.summariser.summarise
+    for number in range(2):
+        lake.store([EVENTS[number]])
+    summarise = lake.lake.summariser.summarise
 
-        def collect_meanwhile(rows: object) -> object:
-            collect(lake.lake, grace_s=0)
-            return summarise(rows)
+    def collect_meanwhile(rows: object) -> object:
+        collect(lake.lake, grace_s=0)
+        return summarise(rows)
 
-        monkeypatch.setattr(lake.lake.summariser, "summarise", collect_meanwhile)
-        with pytest.raises((CompactionConflict, FileNotFoundError)):
-            merge(lake.lake, current(lake.lake.database).segments)
-        holds(lake, 2)
-        has_no_litter(lake)
+    monkeypatch.setattr(lake.lake.summariser, "summarise", collect_meanwhile)
+    with pytest.raises((CompactionConflict, FileNotFoundError)):
+        merge(lake.lake, current(lake.lake.database).segments)
+    holds(lake, 2)
+    has_no_litter(lake)
 
 
 def test_new_segments_get_files_of_sessions_whatever_happens_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand_lake(tmp_path) as lake:
-        for n in (0, 50):
-            lake.store(EVENTS[n : n + 50])
-        database, write = lake.lake.database, write_summaries
-        before = lake.rows("select * from sessions order by session_id")
+    for n in (0, 50):
+        lake.store(EVENTS[n : n + 50])
+    database, write = lake.lake.database, write_summaries
+    before = lake.rows("select * from sessions order by session_id")
 
-        def meanwhile(event: Callable[[], object]) -> None:
-            """Something happens once the file is there, and nobody knows of it."""
-            waiting = [event]
+    def meanwhile(event: Callable[[], object]) -> None:
+        """Something happens once the file is there, and nobody knows of it."""
+        waiting = [event]
 
-            def write_and_more(*whose: Any) -> object:
-                facts = write(*whose)
-                if waiting:
-                    waiting.pop()()
-                return facts
+        def write_and_more(*whose: Any) -> object:
+            facts = write(*whose)
+            if waiting:
+                waiting.pop()()
+            return facts
 
-            with monkeypatch.context() as patched:
-                patched.setattr(merges, "write_summaries", write_and_more)
-                lake.summarise()
+        with monkeypatch.context() as patched:
+            patched.setattr(merges, "write_summaries", write_and_more)
+            lake.summarise()
 
-        with pytest.raises(ZeroDivisionError):
-            meanwhile(lambda: 1 // 0)  # it is killed
-        assert lake.rows("select * from sessions order by session_id") == before
-        lake.summarise()
-        assert all(stored.summarised for stored in current(database).segments)
-        assert lake.rows("select * from sessions order by session_id") == before
-        holds(lake, 100)
-        has_no_litter(lake)
-        lake.store([make_event("new", 200)])
+    with pytest.raises(ZeroDivisionError):
+        meanwhile(lambda: 1 // 0)  # it is killed
+    assert lake.rows("select * from sessions order by session_id") == before
+    lake.summarise()
+    assert all(stored.summarised for stored in current(database).segments)
+    assert lake.rows("select * from sessions order by session_id") == before
+    holds(lake, 100)
+    has_no_litter(lake)
+    lake.store([make_event("new", 200)])
 
-        def merge_and_collect() -> None:
-            merge(lake.lake, current(database).segments)
-            collect_twice(lake)
+    def merge_and_collect() -> None:
+        merge(lake.lake, current(database).segments)
+        collect_twice(lake)
 
-        meanwhile(merge_and_collect)
-        holds(lake, 101)
-        has_no_litter(lake)
+    meanwhile(merge_and_collect)
+    holds(lake, 101)
+    has_no_litter(lake)
 
 
-def test_appends_do_not_disturb_a_merge_nor_the_merge_a_reader(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number in range(3):
-            lake.store([EVENTS[number]])
-        create_snapshot(lake.lake.database, "named")
-        with pinned(lake.lake.database, None, lease_s=60) as pin:
-            planned = pin.segments
-            lake.store(EVENTS[3:50])
-            merge(lake.lake, planned)
-            collect(lake.lake, grace_s=0)
-            assert {one.name for one in planned} <= lake.files()
-        assert lake.rows("select count(*) as n from events", "named") == [{"n": 3}]
-        holds(lake, 50)
+def test_appends_do_not_disturb_a_merge_nor_the_merge_a_reader(lake: HandLake) -> None:
+    for number in range(3):
+        lake.store([EVENTS[number]])
+    create_snapshot(lake.lake.database, "named")
+    with pinned(lake.lake.database, None, lease_s=60) as pin:
+        planned = pin.segments
+        lake.store(EVENTS[3:50])
+        merge(lake.lake, planned)
+        collect(lake.lake, grace_s=0)
+        assert {one.name for one in planned} <= lake.files()
+    assert lake.rows("select count(*) as n from events", "named") == [{"n": 3}]
+    holds(lake, 50)

@@ -81,18 +81,17 @@ def test_buckets_are_near_their_size_unless_a_session_is_larger(samples: list[Si
             assert size > 0
 
 
-def test_a_bucket_is_the_same_after_a_merge(tmp_path: Path) -> None:
+def test_a_bucket_is_the_same_after_a_merge(lake: HandLake) -> None:
     """Its rows and their order do not depend on files: events of one time are told by key."""
-    with hand_lake(tmp_path) as lake:
-        for number in range(4):
-            event = make_event("s", 1, event_id=f"e{number}")
-            lake.store([event, make_event("t", number)])
-        [before] = buckets_of(lake)
-        rows = read_bucket(lake.lake, before)
-        merge(lake.lake, current(lake.lake.database).segments)
-        [after] = buckets_of(lake)
-        assert before.segments != after.segments
-        assert read_bucket(lake.lake, after) == rows
+    for number in range(4):
+        event = make_event("s", 1, event_id=f"e{number}")
+        lake.store([event, make_event("t", number)])
+    [before] = buckets_of(lake)
+    rows = read_bucket(lake.lake, before)
+    merge(lake.lake, current(lake.lake.database).segments)
+    [after] = buckets_of(lake)
+    assert before.segments != after.segments
+    assert read_bucket(lake.lake, after) == rows
 
 
 def test_a_bucket_opens_only_what_may_hold_its_sessions(
@@ -117,12 +116,11 @@ def test_a_bucket_opens_only_what_may_hold_its_sessions(
         assert opened == list(buckets[4].segments)
 
 
-def test_rows_carry_the_consent_that_is_known_now(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event(session, 1) for session in ("a", "b", "c")])
-        lake.store([make_event("b", 2, "session_start", payload={"consent": "no_train"})])
-        [bucket] = buckets_of(lake)
-        rows = read_bucket(lake.lake, bucket, ["consent", "session_id"]).to_pylist()
-        told = [(row["session_id"], row["consent"]) for row in rows]
-        no = ("b", "no_train")
-        assert told == [("a", "unknown"), no, no, ("c", "unknown")]
+def test_rows_carry_the_consent_that_is_known_now(lake: HandLake) -> None:
+    lake.store([make_event(session, 1) for session in ("a", "b", "c")])
+    lake.store([make_event("b", 2, "session_start", payload={"consent": "no_train"})])
+    [bucket] = buckets_of(lake)
+    rows = read_bucket(lake.lake, bucket, ["consent", "session_id"]).to_pylist()
+    told = [(row["session_id"], row["consent"]) for row in rows]
+    no = ("b", "no_train")
+    assert told == [("a", "unknown"), no, no, ("c", "unknown")]

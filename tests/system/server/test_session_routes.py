@@ -10,11 +10,9 @@ import pytest
 from penstock.backends.http.client import HttpAnswer
 from penstock_jobs.rewards.definition import find_definition
 from tests.support.lakes import hand_lake
-from tests.support.repository import ROOT
 from tests.support.reward_events import DAY_US
-from tests.support.reward_runs import run_at
+from tests.support.reward_runs import run_at, store_samples
 
-SAMPLES = ROOT / "examples" / "sessions"
 SLASHED = "shop/web 7/ü"
 
 
@@ -22,8 +20,7 @@ SLASHED = "shop/web 7/ü"
 def service(start: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     data = tmp_path_factory.mktemp("sessions")
     with hand_lake(data) as lake:
-        for path in sorted(SAMPLES.glob("*.jsonl")):
-            lake.store(path.read_bytes(), tenant="acme")
+        store_samples(lake, "acme")
         run_at(lake, DAY_US / 1_000_000, find_definition())
     with start(data=data) as running:
         event: dict[str, Any] = {"ts": "2026-11-21T10:00:00Z", "type": "user_message"}
@@ -44,26 +41,6 @@ def document(service: Any, path: str, key: str = "read") -> Any:
     assert answer.status == 200, answer.body
     assert answer.headers["content-type"] == "application/json"
     return answer.json()
-
-
-def test_pages_of_the_list_hold_each_session_once(service: Any) -> None:
-    told, cursor = [], ""
-    for _ in range(10):
-        page = document(service, f"?limit=4{cursor}")
-        told += [session["session_id"] for session in page["sessions"]]
-        cursor = f"&cursor={page['next']}"
-        if page["next"] is None:
-            break
-    assert len(told) == len(set(told)) == 18
-    assert told[0] == "sample-nobody-looked"
-
-
-def test_the_list_is_narrowed(service: Any) -> None:
-    page = document(service, "?outcome=negative_by_rule&project=maps/tiles&since=2026-11-20T00:00Z")
-    [session] = page["sessions"]
-    assert (session["session_id"], session["value"]) == ("sample-broken-calls", -1.0)
-    assert session["reason"] == "invalid_tool_calls"
-    assert document(service, "?since=2026-11-21T00:00Z")["sessions"] == []
 
 
 def test_a_session_comes_with_its_events_its_rewards_and_why_it_is_worth_that(service: Any) -> None:
