@@ -226,7 +226,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(steps, min_size=5, max_size=15))
 def test_every_event_is_stored_once_whatever_happens(plan: list[tuple[str, str, int]]) -> None:
     sent: Counter[str] = Counter()

@@ -1,5 +1,6 @@
 """Consent by user, project and session: the strictest counts, when a shard is built and after."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,22 @@ from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 ADMIN = Caller("default", "tester", is_local=True)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    """`s03` names a second user, and `s04` a second project."""
-    with hand_lake(tmp_path / "data") as opened:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory that each `lake` is a copy of."""
+    data = tmp_path_factory.mktemp("filled") / "data"
+    with hand_lake(data) as opened:
         opened.send([make_event("s03", 400, user="u-3"), make_event("s04", 400, project="shop")])
         opened.clock.advance(1)
         fill(opened)
+    return data
+
+
+@pytest.fixture
+def lake(tmp_path: Path, filled: Path) -> Iterator[HandLake]:
+    """`s03` names a second user, and `s04` a second project."""
+    shutil.copytree(filled, tmp_path / "data")
+    with hand_lake(tmp_path / "data") as opened:
         yield opened
 
 

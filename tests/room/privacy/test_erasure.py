@@ -57,54 +57,52 @@ def is_nowhere(lake: HandLake) -> bool:
 
 
 @everywhere
-def test_all_sessions_of_a_user_are_gone_and_the_others_are_as_they_were(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store(
-            [
-                *(marked(f"{MARKER}-a", n, user=USER.value) for n in range(20)),
-                # Tools' events name nobody, and the newest user of the session is another one.
-                marked("shared", 1, user=USER.value),
-                marked("shared", 2, user="other"),
-                *(make_event("kept", n, user="other") for n in range(20)),
-            ]
-        )
-        lake.store(make_event("kept", n) for n in range(20, 30))
-        create_snapshot(lake.lake.database, "before")
-        assert count_reach(lake.lake, USER) == 2
-        assert not is_nowhere(lake)
-        report = erase(lake, USER)
-        assert report["sessions"] == 2
-        assert report["removed"]["events"] == 22
-        assert ("bucket" in str(report["notes"])) is not lake.lake.store.local
-        assert {session for _, session, _ in lake.stored()} == {"kept"}
-        assert lake.rows("select count(*) as n from events") == [{"n": 30}]
-        assert lake.rows("select count(*) as n from events", as_of="before") == [{"n": 30}]
-        assert lake.rows("select session_id from sessions") == [{"session_id": "kept"}]
-        assert verify(lake.lake).findings == []
-        ledger = read_ledger(lake.lake)
-        assert ledger.discrepancies == []
-        assert sum(row.erased for row in ledger.rows) == 22
-        assert is_nowhere(lake)
+def test_all_sessions_of_a_user_are_gone_and_the_others_are_as_they_were(lake: HandLake) -> None:
+    lake.store(
+        [
+            *(marked(f"{MARKER}-a", n, user=USER.value) for n in range(20)),
+            # Tools' events name nobody, and the newest user of the session is another one.
+            marked("shared", 1, user=USER.value),
+            marked("shared", 2, user="other"),
+            *(make_event("kept", n, user="other") for n in range(20)),
+        ]
+    )
+    lake.store(make_event("kept", n) for n in range(20, 30))
+    create_snapshot(lake.lake.database, "before")
+    assert count_reach(lake.lake, USER) == 2
+    assert not is_nowhere(lake)
+    report = erase(lake, USER)
+    assert report["sessions"] == 2
+    assert report["removed"]["events"] == 22
+    assert ("bucket" in str(report["notes"])) is not lake.lake.store.local
+    assert {session for _, session, _ in lake.stored()} == {"kept"}
+    assert lake.rows("select count(*) as n from events") == [{"n": 30}]
+    assert lake.rows("select count(*) as n from events", as_of="before") == [{"n": 30}]
+    assert lake.rows("select session_id from sessions") == [{"session_id": "kept"}]
+    assert verify(lake.lake).findings == []
+    ledger = read_ledger(lake.lake)
+    assert ledger.discrepancies == []
+    assert sum(row.erased for row in ledger.rows) == 22
+    assert is_nowhere(lake)
 
 
 @everywhere
-def test_nothing_erased_comes_back_by_a_retry_or_an_import(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        events = [marked("s", n, user=USER.value if n == 0 else None) for n in range(5)]
-        lake.store(events)
-        erase(lake, USER)
-        # The same again; one more of the session; an older session that was never here.
-        lake.store([*events, marked("s", 9), marked("older", 1, user=USER.value)])
-        assert lake.stored() == {}
-        ledger = read_ledger(lake.lake)
-        assert ledger.discrepancies == []
-        assert sum(row.erased for row in ledger.rows) == 12
-        assert sum(row.accepted for row in ledger.rows) == 12
-        assert is_nowhere(lake)
-        # Whoever goes on is recorded again.
-        later = "2026-12-04T00:00:00Z"
-        lake.store([make_event("new", 1, ts=later, user=USER.value)])
-        assert len(lake.stored()) == 1
+def test_nothing_erased_comes_back_by_a_retry_or_an_import(lake: HandLake) -> None:
+    events = [marked("s", n, user=USER.value if n == 0 else None) for n in range(5)]
+    lake.store(events)
+    erase(lake, USER)
+    # The same again; one more of the session; an older session that was never here.
+    lake.store([*events, marked("s", 9), marked("older", 1, user=USER.value)])
+    assert lake.stored() == {}
+    ledger = read_ledger(lake.lake)
+    assert ledger.discrepancies == []
+    assert sum(row.erased for row in ledger.rows) == 12
+    assert sum(row.accepted for row in ledger.rows) == 12
+    assert is_nowhere(lake)
+    # Whoever goes on is recorded again.
+    later = "2026-12-04T00:00:00Z"
+    lake.store([make_event("new", 1, ts=later, user=USER.value)])
+    assert len(lake.stored()) == 1
 
 
 def store(lake: HandLake, *events: Event) -> None:
@@ -169,19 +167,18 @@ def test_a_session_that_the_erased_began_goes_whole(tmp_path: Path) -> None:
         assert len(lake.stored()) == 3
 
 
-def test_what_an_erasure_knew_of_a_session_before_it_was_killed_stays(tmp_path: Path) -> None:
+def test_what_an_erasure_knew_of_a_session_before_it_was_killed_stays(lake: HandLake) -> None:
     """Behind the segments it finds no name of the erased in the other's session again."""
-    with hand_lake(tmp_path) as lake:
-        store(lake, make_event("theirs", 1), make_event("theirs", 2, user="other"))
-        store(lake, marked("theirs", 3, user=USER.value))
-        id_ = order_erasure(lake.lake, USER, reason="", by="tester")
-        killed = 0
-        while open_erasures(lake.lake):
-            with suppress(CutOff), ended_after(lake, killed):
-                carry_out(lake.lake, id_)
-            killed += 1
-        assert session_of_another(lake) == {"e1", "e2"}
-        assert is_nowhere(lake)
+    store(lake, make_event("theirs", 1), make_event("theirs", 2, user="other"))
+    store(lake, marked("theirs", 3, user=USER.value))
+    id_ = order_erasure(lake.lake, USER, reason="", by="tester")
+    killed = 0
+    while open_erasures(lake.lake):
+        with suppress(CutOff), ended_after(lake, killed):
+            carry_out(lake.lake, id_)
+        killed += 1
+    assert session_of_another(lake) == {"e1", "e2"}
+    assert is_nowhere(lake)
 
 
 @pytest.mark.parametrize("time", ["", ', "ts": "2026-11-21T10:00:00Z"', ', "ts": 1700000000000000'])
@@ -200,31 +197,29 @@ def test_rejected_lines_of_the_erased_do_not_come_back(tmp_path: Path, time: str
         assert later in [entry.raw for entry in list_rejected(lake.lake, limit=9)]
 
 
-def test_what_is_sent_again_is_not_shown_while_it_waits_for_the_writer(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        sent = [*(marked("s", n, user=USER.value) for n in range(3)), make_event("kept", 1)]
-        lake.send(sent)
-        ask = "select session_id from events order by 1"
-        kept = [{"session_id": "kept"}]
-        assert len(lake.rows(ask)) == 4
-        erase(lake, USER)
-        assert lake.rows(ask) == kept
-        lake.send(sent)
-        assert lake.rows(ask) == kept
-        assert lake.rows("select session_id from sessions") == kept
+def test_what_is_sent_again_is_not_shown_while_it_waits_for_the_writer(lake: HandLake) -> None:
+    sent = [*(marked("s", n, user=USER.value) for n in range(3)), make_event("kept", 1)]
+    lake.send(sent)
+    ask = "select session_id from events order by 1"
+    kept = [{"session_id": "kept"}]
+    assert len(lake.rows(ask)) == 4
+    erase(lake, USER)
+    assert lake.rows(ask) == kept
+    lake.send(sent)
+    assert lake.rows(ask) == kept
+    assert lake.rows("select session_id from sessions") == kept
 
 
 @everywhere
-def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        broken = f'{{"session_id": "{MARKER}", "user": "{USER.value}"'.encode()
-        lake.store(b"\n".join([broken, b"not json at all"]))
-        lake.send([marked("waits", 1, user=USER.value), make_event("stays", 1)])
-        report = erase(lake, USER)
-        assert report["removed"]["rejected lines"] == 1
-        assert [entry.raw for entry in list_rejected(lake.lake, limit=9)] == [b"not json at all"]
-        assert {session for _, session, _ in lake.stored()} == {"stays"}
-        assert is_nowhere(lake)
+def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(lake: HandLake) -> None:
+    broken = f'{{"session_id": "{MARKER}", "user": "{USER.value}"'.encode()
+    lake.store(b"\n".join([broken, b"not json at all"]))
+    lake.send([marked("waits", 1, user=USER.value), make_event("stays", 1)])
+    report = erase(lake, USER)
+    assert report["removed"]["rejected lines"] == 1
+    assert [entry.raw for entry in list_rejected(lake.lake, limit=9)] == [b"not json at all"]
+    assert {session for _, session, _ in lake.stored()} == {"stays"}
+    assert is_nowhere(lake)
 
 
 def test_a_service_that_has_stored_everything_is_not_waited_for(tmp_path: Path) -> None:
@@ -238,67 +233,63 @@ def test_a_service_that_has_stored_everything_is_not_waited_for(tmp_path: Path) 
 
 @everywhere
 def test_a_segment_that_was_merged_is_rewritten_in_every_state_that_a_snapshot_sees(
-    tmp_path: Path,
+    lake: HandLake,
 ) -> None:
-    with hand_lake(tmp_path) as lake:
-        for at in range(3):
-            lake.store([marked(f"u{at}", 1, user=USER.value), make_event(f"k{at}", 1)])
-        create_snapshot(lake.lake.database, "before")
-        merge(lake.lake, current(lake.lake.database).segments)
-        erase(lake, USER)
-        kept = [{"session_id": f"k{at}"} for at in range(3)]
-        sql = "select session_id from events order by 1"
-        assert lake.rows(sql) == lake.rows(sql, as_of="before") == kept
-        assert verify(lake.lake).findings == []
-        assert is_nowhere(lake)
+    for at in range(3):
+        lake.store([marked(f"u{at}", 1, user=USER.value), make_event(f"k{at}", 1)])
+    create_snapshot(lake.lake.database, "before")
+    merge(lake.lake, current(lake.lake.database).segments)
+    erase(lake, USER)
+    kept = [{"session_id": f"k{at}"} for at in range(3)]
+    sql = "select session_id from events order by 1"
+    assert lake.rows(sql) == lake.rows(sql, as_of="before") == kept
+    assert verify(lake.lake).findings == []
+    assert is_nowhere(lake)
 
 
-def test_a_session_a_project_and_a_tenant_can_be_erased(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("a", 1, project="p"), make_event("b", 1), make_event("c", 1)])
-        lake.store([make_event("a", 1), make_event("d", 1)], tenant="acme")
-        erase(lake, ErasureScope("default", "session", "b", UNTIL_US))
-        assert {session[:2] for session in lake.stored()} == {
-            ("default", "a"), ("default", "c"), ("acme", "a"), ("acme", "d"),
-        }  # fmt: skip
-        erase(lake, ErasureScope("default", "project", "p", UNTIL_US))
-        erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
-        assert {session[:2] for session in lake.stored()} == {("default", "c")}
-        assert verify(lake.lake).findings == []
+def test_a_session_a_project_and_a_tenant_can_be_erased(lake: HandLake) -> None:
+    lake.store([make_event("a", 1, project="p"), make_event("b", 1), make_event("c", 1)])
+    lake.store([make_event("a", 1), make_event("d", 1)], tenant="acme")
+    erase(lake, ErasureScope("default", "session", "b", UNTIL_US))
+    assert {session[:2] for session in lake.stored()} == {
+        ("default", "a"), ("default", "c"), ("acme", "a"), ("acme", "d"),
+    }  # fmt: skip
+    erase(lake, ErasureScope("default", "project", "p", UNTIL_US))
+    erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
+    assert {session[:2] for session in lake.stored()} == {("default", "c")}
+    assert verify(lake.lake).findings == []
 
 
 @everywhere
-def test_erasing_a_tenant_leaves_its_counts_without_names_of_sources(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for tenant in ("acme", "default"):
-            for source in ("laptop-of-anna", "ci"):
-                lake.store([make_event(source, 1, source=source)], tenant=tenant)
-                matches = {SourceRule(source, "aws_key"): 2}
-                lake.lake.redaction_tally.count(tenant, START_US, matches)
-        lake.lake.redaction_tally.flush(lake.lake.database)
-        before = read_ledger(lake.lake, tenant="default").rows
-        report = erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
-        assert report["removed"]["counts of sources"] == 4
-        [row] = read_ledger(lake.lake, tenant="acme").rows
-        assert (row.source, row.accepted, row.stored, row.erased) == ("", 2, 0, 2)
-        [count] = read_redaction_counts(lake.lake.database, "acme")
-        assert (count.source, count.matches) == ("", 4)
-        assert read_ledger(lake.lake, tenant="default").rows == before
-        assert len(read_redaction_counts(lake.lake.database, "default")) == 2
-        assert read_ledger(lake.lake).discrepancies == []
+def test_erasing_a_tenant_leaves_its_counts_without_names_of_sources(lake: HandLake) -> None:
+    for tenant in ("acme", "default"):
+        for source in ("laptop-of-anna", "ci"):
+            lake.store([make_event(source, 1, source=source)], tenant=tenant)
+            matches = {SourceRule(source, "aws_key"): 2}
+            lake.lake.redaction_tally.count(tenant, START_US, matches)
+    lake.lake.redaction_tally.flush(lake.lake.database)
+    before = read_ledger(lake.lake, tenant="default").rows
+    report = erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
+    assert report["removed"]["counts of sources"] == 4
+    [row] = read_ledger(lake.lake, tenant="acme").rows
+    assert (row.source, row.accepted, row.stored, row.erased) == ("", 2, 0, 2)
+    [count] = read_redaction_counts(lake.lake.database, "acme")
+    assert (count.source, count.matches) == ("", 4)
+    assert read_ledger(lake.lake, tenant="default").rows == before
+    assert len(read_redaction_counts(lake.lake.database, "default")) == 2
+    assert read_ledger(lake.lake).discrepancies == []
 
 
-def test_the_report_is_signed_and_names_nobody(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([marked("s", 1, user=USER.value)])
-        report = erase(lake, USER)
-        # Whoever has the public key alone can check it, and write none.
-        assert report["signature"]["algorithm"] == "ed25519"
-        public = SigningKey.of(lake.lake.settings).public
-        assert PublicKey.of_pem(public.pem.encode(), "").has_signed(report)
-        assert not public.has_signed(report | {"sessions": 0})
-        assert USER.value not in str(report)
-        assert [each.report for each in list_erasures(lake.lake)] == [report]
+def test_the_report_is_signed_and_names_nobody(lake: HandLake) -> None:
+    lake.store([marked("s", 1, user=USER.value)])
+    report = erase(lake, USER)
+    # Whoever has the public key alone can check it, and write none.
+    assert report["signature"]["algorithm"] == "ed25519"
+    public = SigningKey.of(lake.lake.settings).public
+    assert PublicKey.of_pem(public.pem.encode(), "").has_signed(report)
+    assert not public.has_signed(report | {"sessions": 0})
+    assert USER.value not in str(report)
+    assert [each.report for each in list_erasures(lake.lake)] == [report]
 
 
 def test_who_was_killed_while_it_looked_for_sessions_is_not_waited_for_long(tmp_path: Path) -> None:
@@ -348,24 +339,23 @@ def test_a_query_that_takes_longer_than_an_erasure_waits_says_what_failed(
 
 @everywhere
 def test_an_erasure_that_was_killed_before_any_of_its_transactions_ends_well(
-    tmp_path: Path,
+    lake: HandLake,
 ) -> None:
     """Killed again and again, each time a little later, and at the end not at all."""
-    with hand_lake(tmp_path) as lake:
-        for at in range(3):
-            lake.store([marked(f"u{at}", 1, user=USER.value), make_event(f"k{at}", 1)])
-        create_snapshot(lake.lake.database, "before")
-        merge(lake.lake, current(lake.lake.database).segments)
-        lake.send([marked("waits", 1, user=USER.value)])
-        id_ = order_erasure(lake.lake, USER, reason="", by="tester")
-        killed = 0
-        while open_erasures(lake.lake):
-            with suppress(CutOff), ended_after(lake, killed):
-                carry_out(lake.lake, id_)
-            killed += 1
-        assert killed > 10
-        assert lake.rows("select count(*) as n from events") == [{"n": 3}]
-        assert lake.rows("select count(*) as n from events", as_of="before") == [{"n": 3}]
-        assert verify(lake.lake).findings == []
-        assert read_ledger(lake.lake).discrepancies == []
-        assert is_nowhere(lake)
+    for at in range(3):
+        lake.store([marked(f"u{at}", 1, user=USER.value), make_event(f"k{at}", 1)])
+    create_snapshot(lake.lake.database, "before")
+    merge(lake.lake, current(lake.lake.database).segments)
+    lake.send([marked("waits", 1, user=USER.value)])
+    id_ = order_erasure(lake.lake, USER, reason="", by="tester")
+    killed = 0
+    while open_erasures(lake.lake):
+        with suppress(CutOff), ended_after(lake, killed):
+            carry_out(lake.lake, id_)
+        killed += 1
+    assert killed > 10
+    assert lake.rows("select count(*) as n from events") == [{"n": 3}]
+    assert lake.rows("select count(*) as n from events", as_of="before") == [{"n": 3}]
+    assert verify(lake.lake).findings == []
+    assert read_ledger(lake.lake).discrepancies == []
+    assert is_nowhere(lake)

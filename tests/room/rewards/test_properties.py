@@ -33,7 +33,7 @@ def measured(name: str, story: Story, horizon_s: int = 30, edit: str = "e-1") ->
     return str(row["reason"]) if number is None else number
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(TEXT, TEXT)
 def test_untouched_is_1(before: str, after: str) -> None:
     for name in set(MEASURES) - {"self_rework"}:
@@ -42,7 +42,7 @@ def test_untouched_is_1(before: str, after: str) -> None:
         assert (row["value"] or row["reason"]) in (1.0, "nothing_written")
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(TEXT, TEXT)
 def test_reverted_is_0(before: str, after: str) -> None:
     story = Story().edit(0, before, after).look(31, before)
@@ -50,7 +50,7 @@ def test_reverted_is_0(before: str, after: str) -> None:
         assert measured(name, story) in (0.0, "nothing_written")
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(TEXT, TEXT, TEXT)
 def test_all_values_are_between_0_and_1(before: str, after: str, now: str) -> None:
     story = Story().edit(0, before, after).edit(1, after, now).look(31.5, before).look(121, now)
@@ -70,7 +70,7 @@ def lines(draw: st.DrawFn, count: int) -> list[str]:
     return ["".join(dice.sample(LETTERS, size)) + "\n" for size in sizes]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(lines(5), st.data())
 def test_deleting_more_lines_never_raises_it(written: list[str], data: st.DataObject) -> None:
     now = list(written)
@@ -85,7 +85,7 @@ def test_deleting_more_lines_never_raises_it(written: list[str], data: st.DataOb
 
 
 @pytest.mark.parametrize("beside", [False, True])
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(some=lines(12), data=st.data())
 def test_edits_elsewhere_change_nothing(beside: bool, some: list[str], data: st.DataObject) -> None:
     """Right beside the edit, what is put at its edges joins a range."""

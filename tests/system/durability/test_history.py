@@ -160,7 +160,7 @@ class History(RuleBasedStateMachine):
 
 
 def test_any_order_keeps_what_is_held() -> None:
-    run(examples=15, steps=15)
+    run(examples=10, steps=15)
 
 
 def run(examples: int, steps: int) -> None:
