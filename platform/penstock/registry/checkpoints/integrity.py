@@ -90,8 +90,9 @@ def _present(connection: Connection, scope: AttemptScope) -> Journal:
     columns = benchmark_attempt.c
     query = sa.select(*(columns[name] for name in ATTEMPT_COLUMNS))
     query = query.where(scope.condition(benchmark_attempt)).order_by(columns.task, columns.attempt)
-    for row in connection.execute(query):
-        found.attempts[row.task, row.attempt] = row._asdict()
+    for values in connection.execute(query):
+        attempt = dict(zip(ATTEMPT_COLUMNS, values, strict=True))
+        found.attempts[attempt["task"], attempt["attempt"]] = attempt
     query = sa.select(*(benchmark_run.c[name] for name in _RUN_COLUMNS))
     for row in connection.execute(query.where(scope.condition(benchmark_run))):
         found.runs[row.id] = facts = row._asdict()
@@ -147,6 +148,6 @@ def _shown(value: object) -> str:
 
 
 def _recorded(row: Row) -> RecordedAttempt:
-    beside = ("run", "scored_at", "status")
-    result = {name: value for name, value in row.items() if name not in beside}
-    return RecordedAttempt(Attempt(**result), row["run"], row["scored_at"])
+    result = dict(row)
+    run, scored_at, _status = (result.pop(name) for name in ("run", "scored_at", "status"))
+    return RecordedAttempt(Attempt(**result), run, scored_at)
