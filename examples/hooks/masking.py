@@ -93,7 +93,7 @@ def _is_meant(value: str, checks: tuple[str, ...], *, bare: bool) -> bool:
         return False
     if "assigned" in checks and bare and _EXPRESSION.fullmatch(value) and not _is_jumbled(value):
         return False
-    if "mixed" in checks or "token" in checks:
+    if "mixed" in checks or "token" in checks or ("random" in checks and not bare):
         return _is_jumbled(value)
     if "password" in checks or "strong" in checks:
         kinds = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())

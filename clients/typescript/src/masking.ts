@@ -224,6 +224,7 @@ const CHECKS: Record<string, (candidate: Candidate) => boolean> = {
   token: isToken,
   password: isPassword,
   said: isSaid,
+  random: ({ value, isBare }) => isBare || isJumble(value),
   in_column: isInColumn,
   strong: isStrong,
   assigned: isAssigned,

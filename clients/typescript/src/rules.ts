@@ -11,6 +11,12 @@ export interface Rule {
 
 export const RULES: readonly Rule[] = [
   {
+    type: "discord_token",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:(?<=/api/webhooks/)[0-9]{17,20}/[A-Za-z0-9_-]{60,80})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["/api/webhooks/"],
+  },
+  {
     type: "aws_key",
     pattern: new RegExp("(?<![A-Za-z0-9])(?:AKIA[A-Z0-9]{16}|ASIA[A-Z0-9]{16}|ABIA[A-Z0-9]{16}|ACCA[A-Z0-9]{16})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example"],
@@ -71,34 +77,16 @@ export const RULES: readonly Rule[] = [
     needles: ["accountkey=", "sharedaccesskey=", "?sig=", "&sig=", "x-amz-signature="],
   },
   {
-    type: "discord_token",
-    pattern: new RegExp("(?:(?<=/api/webhooks/)[0-9]{17,20}/[A-Za-z0-9_-]{60,80}|(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{23,27}\\.[A-Za-z0-9_-]{6}\\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-]))", "gs"),
-    checks: ["no_example", "mixed"],
-    needles: ["api/webhooks/", "."],
-  },
-  {
-    type: "message_service_key",
-    pattern: new RegExp("(?:(?<![A-Za-z0-9])|(?<=/bot))(?:SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|pat[A-Za-z0-9]{14}\\.[0-9a-f]{64}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33}|(?<=/bot)[0-9]{8,10}:[A-Za-z0-9_-]{35})(?![A-Za-z0-9])", "gs"),
+    type: "service_token",
+    pattern: new RegExp("(?:(?<![A-Za-z0-9])|(?<=/bot))(?:[MNO][A-Za-z0-9_-]{23,27}\\.[A-Za-z0-9_-]{6}\\.[A-Za-z0-9_-]{27,40}|SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|pat[A-Za-z0-9]{14}\\.[0-9a-f]{64}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33}|(?<=/bot)[0-9]{8,10}:[A-Za-z0-9_-]{35}|[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example"],
-    needles: ["sg.", "key-", "sk", "-us", ":aa", "/bot", "pat"],
-  },
-  {
-    type: "azure_key",
-    pattern: new RegExp("(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])", "gs"),
-    checks: ["no_example"],
-    needles: ["q~"],
+    needles: [".", "sg.", "key-", "sk", "-us", ":aa", "/bot", "pat", "q~"],
   },
   {
     type: "private_key",
-    pattern: new RegExp("(?:-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?:(?!-----).){16,20000}?-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{20,80}={0,2}){1,400}(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{1,60}={1,2})?)|(?:(?<=\\n[+>-])|(?<=^[+>-])|(?<![A-Za-z0-9+/=\\\\]))(?<![A-Za-z0-9+/]{20}\\n)(?<![A-Za-z0-9+/]{20}\\r\\n)(?<![A-Za-z0-9+/]{20}\\n[+> \\t-])(?<![A-Za-z0-9+/]{20}\\n[ ]{2})(?<![A-Za-z0-9+/]{20}\\n[ ]{4})(?<![A-Za-z0-9+/]{20}\\n[ ]{8})(?!\\+)(?:(?=(?<atom0>[A-Za-z0-9+/]{20,4000}))\\k<atom0>={0,2}(?=(?<atom1>[\"',]{0,2}))\\k<atom1>(?=(?<atom2>[ \\t]{0,8}))\\k<atom2>(?:(?:(?=(?<atom3>[\\\\]{1,8}))\\k<atom3>r)?(?=(?<atom4>[\\\\]{1,8}))\\k<atom4>n|\\r?\\n)(?=(?<atom5>[ \\t\"']{0,16}))\\k<atom5>(?=(?<atom6>[+>-]{0,1}))\\k<atom6>){1,110}(?:(?=(?<atom7>[A-Za-z0-9+/]{1,60}))\\k<atom7>={0,2}(?=(?<atom8>[\"',]{0,2}))\\k<atom8>(?=(?<atom9>[ \\t]{0,8}))\\k<atom9>(?:(?:(?=(?<atom10>[\\\\]{1,8}))\\k<atom10>r)?(?=(?<atom11>[\\\\]{1,8}))\\k<atom11>n|\\r?\\n)(?=(?<atom12>[ \\t\"']{0,16}))\\k<atom12>(?=(?<atom13>[+>-]{0,1}))\\k<atom13>)?-{4,5}END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----)", "gs"),
+    pattern: new RegExp("(?:-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?:(?!-----).){16,20000}?-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{20,80}={0,2}){1,400}(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{1,60}={1,2})?)|(?:(?<=\\n[+>-])|(?<=^[+>-])|(?<![A-Za-z0-9+/=\\\\]))(?<![A-Za-z0-9+/]{20}\\n)(?<![A-Za-z0-9+/]{20}\\r\\n)(?<![A-Za-z0-9+/]{20}\\n[+> \\t-])(?<![A-Za-z0-9+/]{20}\\n[ ]{2})(?<![A-Za-z0-9+/]{20}\\n[ ]{4})(?<![A-Za-z0-9+/]{20}\\n[ ]{8})(?!\\+)(?:(?=(?<atom0>[A-Za-z0-9+/]{20,4000}))\\k<atom0>={0,2}(?=(?<atom1>[\"',]{0,2}))\\k<atom1>(?=(?<atom2>[ \\t]{0,8}))\\k<atom2>(?:(?:(?=(?<atom3>[\\\\]{1,8}))\\k<atom3>r)?(?=(?<atom4>[\\\\]{1,8}))\\k<atom4>n|\\r?\\n)(?=(?<atom5>[ \\t\"']{0,16}))\\k<atom5>(?=(?<atom6>[+>-]{0,1}))\\k<atom6>){1,110}(?:(?=(?<atom7>[A-Za-z0-9+/]{1,60}))\\k<atom7>={0,2}(?=(?<atom8>[\"',]{0,2}))\\k<atom8>(?=(?<atom9>[ \\t]{0,8}))\\k<atom9>(?:(?:(?=(?<atom10>[\\\\]{1,8}))\\k<atom10>r)?(?=(?<atom11>[\\\\]{1,8}))\\k<atom11>n|\\r?\\n)(?=(?<atom12>[ \\t\"']{0,16}))\\k<atom12>(?=(?<atom13>[+>-]{0,1}))\\k<atom13>)?-{4,5}END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?<=Private-Lines: )[0-9]{1,3}\\s+[A-Za-z0-9+/=\\s]{40,20000})", "gs"),
     checks: ["key_block"],
-    needles: ["private key"],
-  },
-  {
-    type: "putty_key",
-    pattern: new RegExp("(?<=Private-Lines: )[0-9]{1,3}\\s+[A-Za-z0-9+/=\\s]{40,20000}", "gs"),
-    checks: [],
-    needles: ["private-lines: "],
+    needles: ["private key", "private-lines: "],
   },
   {
     type: "jwt",
@@ -108,7 +96,7 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("[A-Za-z][A-Za-z0-9+.-]{1,30}:\\\\?/\\\\?/[^\\s/:@\"'`\\\\<>]{0,64}:(?<value>[^\\s/@\"'`\\\\<>]{3,128})@(?!sha\\d)[A-Za-z0-9_.\\[-]|(?<![A-Za-z0-9_/@.-])[A-Za-z0-9_.-]{1,64}[:/](?![/])(?=[^\\s@]{0,127}\\d)(?<bare>[^\\s/@\"'`\\\\<>:]{6,128})@(?:(?:tcp|unix)\\(|(?!sha\\d)(?://)?[A-Za-z0-9_.-]{1,100}:\\d{2,5}(?![\\d:]))", "gs"),
+    pattern: new RegExp("[A-Za-z][A-Za-z0-9+.-]{1,30}:\\\\?/\\\\?/[^\\s/:@\"'`\\\\<>]{0,64}:(?<value>[^\\s/@\"'`\\\\<>]{3,128})@(?!sha\\d)[A-Za-z0-9_.\\[-]|(?<![A-Za-z0-9_/@.-])[A-Za-z0-9_.-]{1,64}[:/](?![/])(?=[^\\s@]{0,127}\\d)(?<bare>[^\\s/@\"'`\\\\<>:]{6,128})@(?:(?:tcp|unix)\\(|(?!sha\\d)(?://)?[A-Za-z0-9_.-]{1,100}:\\d{2,5}(?!\\d|:\\d))", "gs"),
     checks: ["no_example", "password"],
     needles: ["@"],
   },
@@ -156,15 +144,21 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("(?:--[a-z-]{0,24}(?:password|passphrase|pass|token|api-key|secret|secret-key|access-key)(?:[ ]|=)(?!id=)|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb|7za?)[ ](?:[^\\n]{0,200}?[ ])??-p|(?:login|mongo[a-z]{0,8}|cypher-shell|cqlsh|rdesktop)[ ](?:[^\\n]{0,200}?[ ])??-p[ ]|redis-cli[ ](?:[^\\n]{0,200}?[ ])??-a[ ]|(?<![A-Za-z])(?:ldap[a-z]{3,8}|sqlcmd|bcp|isql|zip|ipmitool|mosquitto_[ps]ub)[ ](?:[^\\n]{0,200}?[ ])??-[wP][ ]|(?<![A-Za-z])(?:plink|pscp|psftp)[ ](?:[^\\n]{0,200}?[ ])??-pw[ ]|(?<![A-Za-z])(?:https?|xh|ab|hey)[ ](?:[^\\n]{0,200}?[ ])??(?:-[aA]|--auth)[ =]['\\\"]?[A-Za-z0-9_.@-]{1,64}:|lftp[ ](?:[^\\n]{0,80}?[ ])??-u[ ][^\\s,]{1,64},|rabbitmqctl (?:add_user|change_password) [^\\s]{1,64} |(?:secrets?|parameter)[ ][^\\n]{0,200}?--(?:body|value|secret-string)[ =](?![\\\"']?\\{)|sqlplus (?:-[A-Za-z]{1,8} )?[\"']?[^\\s/\"']{1,64}/|htpasswd[ ]-[a-zA-Z]{0,6}b[a-zA-Z]{0,6}[ ][^\\s]{1,80}[ ][^\\s]{1,64}[ ]|net use (?:[^\\s]{1,8} )?[^\\s]{4,120} (?!/)|[ ]/user:[^\\s:@]{1,64}[ ]|(?<![A-Za-z])(?:cat|kubectl|vault|aws|gcloud|openssl|heroku|terraform) [^\\n]{0,200}?(?:\\.key|token|passw|secret|passphrase| rand)[^\\n]{0,60}\\r?\\n(?=[^\\s\"'{/]{8,200}[ ]?(?:\\r?\\n|$))|ConvertTo-SecureString (?:-String )?|-pass(?:in|out)?[ ][\"']?pass:|::add-mask::|define\\(\\s?[\"'](?:AUTH|LOGGED_IN|NONCE|SECRET|ENCRYPTION)[A-Z_]{0,16}[\"'],\\s{0,16}(?=[\"'])|-(?:[a-z]{1,8})?(?:store|key)pass[ ]|-U[ ][\"']?[^\\s%\"']{1,64}%|echo (?:-n )?(?=[\"']?[^\\s\"'|]{6,200}[\"']? ?\\| ?(?:sudo )?(?:chpasswd|sudo -S|(?:docker|podman|helm|crane|oras|nerdctl|gh|az|vault) (?:registry |auth )?login))(?:[\"']?[a-z_][a-z0-9_-]{0,31}:)?|(?:Credentials?|Auth(?:entication)?|AuthenticationToken|auth=|mysqli|mysqli_connect|PDO|getConnection)\\((?:[\"'][^\"'\\n]{1,100}[\"'],\\s?){1,2}(?=[\"'])|(?<![A-Za-z0-9])AC[0-9a-f]{32}[\"'\\s,:]{1,4}(?=[0-9a-f]{32}(?![0-9a-f])))(?:[\"'](?<value>[^\"'\\\\\\n]{6,200})[\"']|[\"']?(?<bare>[^\\s\"'\\\\<>]{6,200}))", "gs"),
+    pattern: new RegExp("(?:--[a-z-]{0,24}(?:password|passphrase|pass|token|api-key|secret|secret-key|access-key)(?:[ ]|=)(?!id=)|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb|7za?)[ ](?:[^\\n]{0,200}?[ ])??-p|(?:login|mongo[a-z]{0,8}|cypher-shell|cqlsh|rdesktop)[ ](?:[^\\n]{0,200}?[ ])??-p[ ]|redis-cli[ ](?:[^\\n]{0,200}?[ ])??-a[ ]|(?<![A-Za-z])(?:ldap[a-z]{3,8}|sqlcmd|bcp|isql|zip|ipmitool|mosquitto_[ps]ub)[ ](?:[^\\n]{0,200}?[ ])??-[wP][ ]|(?<![A-Za-z])(?:plink|pscp|psftp)[ ](?:[^\\n]{0,200}?[ ])??-pw[ ]|(?<![A-Za-z])(?:https?|xh|ab|hey)[ ](?:[^\\n]{0,200}?[ ])??(?:-[aA]|--auth)[ =]['\\\"]?[A-Za-z0-9_.@-]{1,64}:|lftp[ ](?:[^\\n]{0,80}?[ ])??-u[ ][^\\s,]{1,64},|rabbitmqctl (?:add_user|change_password) [^\\s]{1,64} |(?:secrets?|parameter)[ ][^\\n]{0,200}?--(?:body|value|secret-string)[ =](?![\\\"']?\\{)|sqlplus (?:-[A-Za-z]{1,8} )?[\"']?[^\\s/\"']{1,64}/|htpasswd[ ]-[a-zA-Z]{0,6}b[a-zA-Z]{0,6}[ ][^\\s]{1,80}[ ][^\\s]{1,64}[ ]|net use (?:[^\\s]{1,8} )?[^\\s]{4,120} (?!/)|[ ]/user:[^\\s:@]{1,64}[ ]|(?<![A-Za-z])(?:cat|kubectl|vault|aws|gcloud|openssl|heroku|terraform) [^\\n]{0,200}?(?:\\.key|token|passw|secret|passphrase| rand)[^\\n]{0,60}\\r?\\n(?=[^\\s\"'{/]{8,200}[ ]?(?:\\r?\\n|$))|ConvertTo-SecureString (?:-String )?|-pass(?:in|out)?[ ][\"']?pass:|::add-mask::|ENV [A-Z0-9_]{0,40}(?:TOKEN|SECRET|KEY)[ ]|define\\(\\s?[\"'](?:AUTH|LOGGED_IN|NONCE|SECRET|ENCRYPTION)[A-Z_]{0,16}[\"'],\\s{0,16}(?=[\"'])|-(?:[a-z]{1,8})?(?:store|key)pass[ ]|-U[ ][\"']?[^\\s%\"']{1,64}%|echo (?:-n )?(?=[\"']?[^\\s\"'|]{6,200}[\"']? ?\\| ?(?:sudo )?(?:chpasswd|sudo -S|(?:docker|podman|helm|crane|oras|nerdctl|gh|az|vault) (?:registry |auth )?login))(?:[\"']?[a-z_][a-z0-9_-]{0,31}:)?|(?:Credentials?|Auth(?:entication)?|AuthenticationToken|auth=|mysqli|mysqli_connect|PDO|getConnection)\\((?:[\"'][^\"'\\n]{1,100}[\"'],\\s?){1,2}(?=[\"'])|(?<![A-Za-z0-9])AC[0-9a-f]{32}[\"'\\s,:]{1,4}(?=[0-9a-f]{32}(?![0-9a-f]))|(?<![A-Za-z])(?:machine|login|account)\\s{1,4}[^\\s\"\\\\]{1,128}\\s{1,8}password\\s{1,4})(?:[\"'](?<value>[^\"'\\\\\\n]{6,200})[\"']|[\"']?(?<bare>[^\\s\"'\\\\<>]{6,200}))", "gs"),
     checks: ["no_example", "password", "assigned"],
-    needles: ["--", "curl ", "sshpass", "token", "passphrase", ".key", " rand", "mysql", "mariadb", "7z", "login", "mongo", "redis-cli", "htpasswd", "net use ", "securestring", "pass", "ldap", "plink", "pscp", "psftp", "http", "xh ", "ab ", "hey ", "lftp", "rabbitmqctl", "secret", "parameter", "cypher-shell", "cqlsh", "rdesktop", "ipmitool", "mosquitto_", "sqlcmd", "bcp ", "isql", "sqlplus", "zip ", "/user:", "-mask::", "define(", "-u ", "echo ", "redential", "auth", "pdo(", "getconnection", "ac"],
+    needles: ["--", "curl ", "sshpass", "token", "passphrase", ".key", " rand", "mysql", "mariadb", "7z", "login", "mongo", "redis-cli", "htpasswd", "net use ", "securestring", "pass", "ldap", "plink", "pscp", "psftp", "http", "xh ", "ab ", "hey ", "lftp", "rabbitmqctl", "secret", "parameter", "cypher-shell", "cqlsh", "rdesktop", "ipmitool", "mosquitto_", "sqlcmd", "bcp ", "isql", "sqlplus", "zip ", "/user:", "-mask::", "env ", "define(", "-u ", "echo ", "redential", "auth", "pdo(", "getconnection", "ac", "password"],
   },
   {
     type: "secret",
-    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|contrase(?:\u00f1|n)a|mot[ _]de[ _]passe|pwd|secret|token|(?:api|access|secret|encryption|signing|auth)[ _-]?key|requirepass|identified[ ]by)(?:[_.-][A-Za-z0-9_.-]{0,16}|s)?)(?:[\"']?[ ]?(?::[ ]?[A-Za-z]{1,24}[ ])?(?:=|:=|:|by)[ ]{0,2}(?:(?:new[ ]|lazy[ ])?[A-Za-z_.:!]{0,32}[({]\\s{0,4}[\"'`]|\\[\\[|%[qQwW]?[({\\[])|[\"'`]?[ \\t]{0,4}(?:\\([^()\\n]{1,24}\\)[ \\t]{0,2})?(?:is|was|ist|lautet|est|es|:|=):?[ \\t]{1,4}[\"'`\u00ab]?|[\"'`]?[ \\t]{0,8}\\|[ \\t]{0,8}[\"'`]?|[\"'],\\s{0,4}(?:\\\\?[\"']){1,2}|[\"'](?:,\\s{0,16}[\"'][a-z_]{1,16}[\"']:\\s?[\"'][^\"'\\n]{0,40}[\"']){0,3},\\s{0,16}[\"']value[\"']:\\s?[\"']|[\"']?(?:\\s[a-z:]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}[ ]?>|[\"'](?:\\s[a-z:-]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}\\s{1,4}(?:value|content)=[\"']|[\"']?[ \\t]{0,4}\\r?\\n[+>\\s-]{0,16}(?:value|default)[\"']?[ \\t]{0,4}[:=][ \\t]{1,4}[\"']?|[\"']\\s{0,4}\\{[^{}]{0,120}?default\\s{0,4}=\\s{0,4}[\"']|[ \\t]{1,8}[\"'`]?(?![A-Za-z0-9_]{1,40}[=:(\\[]|[a-z_]{1,40}/))(?<value>[^\\s\"'`<>|\\\\]{7,200}[^\\s\"'`<>|\\\\.,;:)\\]}\u00bb])", "gsi"),
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|contrase(?:\u00f1|n)a|mot[ _]de[ _]passe|pwd|secret|token|(?:api|access|secret|encryption|signing|auth)[ _-]?key|requirepass|identified[ ]by)(?:[_.-][A-Za-z0-9_.-]{0,16}|s)?)(?:[\"'`]?[ \\t]{0,4}(?:\\([^()\\n]{1,24}\\)[ \\t]{0,2})?(?:is|was|ist|lautet|est|es|:|=):?[ \\t]{1,4}[\"'`\u00ab]?|[\"'`]?[ \\t]{0,8}\\|[ \\t]{0,8}[\"'`]?|[\"'],\\s{0,4}(?:\\\\?[\"']){1,2}|[\"'](?:,\\s{0,16}[\"'][a-z_]{1,16}[\"']:\\s?[\"'][^\"'\\n]{0,40}[\"']){0,3},\\s{0,16}[\"']value[\"']:\\s?[\"']|[\"']?(?:\\s[a-z:]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}[ ]?>|[\"'](?:\\s[a-z:-]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}\\s{1,4}(?:value|content)=[\"']|[\"']?[ \\t]{0,4}\\r?\\n[+>\\s-]{0,16}(?:value|default)[\"']?[ \\t]{0,4}[:=][ \\t]{1,4}[\"']?|[\"']\\s{0,4}\\{[^{}]{0,120}?default\\s{0,4}=\\s{0,4}[\"']|(?<!token)(?<!secret)(?<!key)[ \\t]{1,8}[\"'`]?(?![A-Za-z0-9_]{1,40}[=:(\\[]|[a-z_]{1,40}/))(?<value>[^\\s\"'`<>|\\\\]{7,200}[^\\s\"'`<>|\\\\.,;:)\\]}\u00bb])", "gsi"),
     checks: ["no_example", "strong", "assigned"],
     needles: ["pass", "kennwort", "contrase", "pwd", "secret", "token", "key", "identified by"],
+  },
+  {
+    type: "secret",
+    pattern: new RegExp("(?:(?:[Pp]ass|PASS|[Pp]wd|PWD|[Ss]ecret|SECRET|[Tt]oken|TOKEN|[Cc]redential|(?:[Aa]pi|API|[Aa]ccess|ACCESS|[Ss]igning|[Pp]rivate|PRIVATE|[Mm]aster|[Ll]icense|[?&])[ _-]?(?:[Kk]ey|KEY)|[Aa]uth|AUTH)(?:(?!ssh-|sha\\d|SHA|[Pp]ubli|[Ff]inger|[Hh]ash|[Dd]igest|[Ii]ntegrity|[Cc]ursor|[Nn]ext|://)[^\\n]){0,40}?(?:\\r?\\n[^\\n]{0,12}?)?(?<![A-Za-z0-9+/_.$-])(?=[A-Za-z+/_=-]{0,64}[0-9])(?=[A-Z0-9+/_=-]{0,64}[a-z])(?=[a-z0-9+/_=-]{0,64}[A-Z])(?!AAAA|[A-Z]\\d?-)(?<value>(?=(?<atom0>[A-Za-z0-9+/_=-]{12,200}))\\k<atom0>)(?![.(\\[]?[A-Za-z0-9(\\[])|(?:[Pp]assw|PASSW|[Ll]og in|parola|senha|twoord|ifre)[^\\n]{0,40}?(?<=[\\s\"'`\u00ab\u201c:=])(?=[^\\s0-9]{1,64}[0-9])(?=[^\\sA-Z]{0,64}[A-Z])(?=[^\\sa-z]{0,64}[a-z])(?=[A-Za-z0-9]{1,64}[#!@$%^&+*?~-])(?<bare>[A-Za-z0-9#!@$%^&+*?~-]{7,64}[A-Za-z0-9#$%&+*])(?=[\\s\"'`\u00bb\u201d.,;:!)?]|$))", "gs"),
+    checks: ["no_example", "random"],
+    needles: ["pass", "pwd", "secret", "token", "credential", "key", "auth", "log in", "parola", "senha", "twoord", "ifre"],
   },
   {
     type: "password",
@@ -177,12 +171,6 @@ export const RULES: readonly Rule[] = [
     pattern: new RegExp("(?<=\\|)[ ]{1,32}[`*]{0,2}(?<value>[^\\s|`]{6,200}?)[`*]{0,2}[ ]{0,64}(?=\\||\\r?\\n|$)|(?<=[(, ]')(?<bare>[^'\\n]{6,200})(?=' ?[,)])", "gs"),
     checks: ["no_example", "password", "in_column"],
     needles: ["password", "passwort", "passwd", "kennwort", "pwd"],
-  },
-  {
-    type: "password",
-    pattern: new RegExp("(?<![A-Za-z])(?:machine|login|account)\\s{1,4}[^\\s\"\\\\]{1,128}\\s{1,8}password\\s{1,4}(?<value>[^\\s\"'\\\\]{4,200})", "gs"),
-    checks: ["no_example", "password"],
-    needles: ["password"],
   },
   {
     type: "cookie",

@@ -128,6 +128,11 @@ def is_token(candidate: Candidate) -> bool:
     return bool(_UUID.fullmatch(value)) or _looks_random(value)
 
 
+def is_random(candidate: Candidate) -> bool:
+    """Whether it is a password by its signs, or no name is as random and no digest."""
+    return bool(candidate.match["bare"]) or is_jumble(candidate.value)
+
+
 def is_strong(candidate: Candidate) -> bool:
     """Whether it looks like a token or a password wherever it stands."""
     value = candidate.value
@@ -209,15 +214,10 @@ _EXPRESSION = re.compile(
 _BEFORE_CHARS = 16
 
 
-def names_no_secret(name: str) -> bool:
-    """Whether a name about secrets says that it holds none, such as `token_count`."""
-    return _NO_SECRET_NAME.search(name) is not None
-
-
 def is_assigned(candidate: Candidate) -> bool:
     """Whether a value, not an expression of a program, is assigned to the name of a secret."""
     name, match = candidate.name, candidate.match
-    if names_no_secret(name):
+    if _NO_SECRET_NAME.search(name):
         return False
     before = candidate.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
     if name and _NO_SECRET_BEFORE.search(before):
@@ -378,13 +378,10 @@ _VERSION_BEFORE = re.compile(
 def is_ipv4(candidate: Candidate) -> bool:
     """Whether it may be a real machine: not documentation, loopback, a mask or a version."""
     address = ipaddress.IPv4Address(candidate.value)
-    if address.is_loopback or address.is_unspecified or address.is_multicast:
-        return False
-    if address.is_link_local or address in _BENCHMARKING or any(address in net for net in _MADE_UP):
+    if address.is_multicast or not (address.is_global or any(address in net for net in _OWN_NETS)):
         return False
     octets = candidate.value.split(".")
-    small = all(int(octet) < 10 for octet in octets)
-    if octets[0] in ("0", "255") or small or int(address) in _RESOLVERS:
+    if all(int(octet) < 10 for octet in octets) or candidate.value in _RESOLVERS:
         return False
     if octets[3] == "0" and candidate.text[candidate.start + len(candidate.value) :][:1] == "/":
         return False  # a network
@@ -392,13 +389,9 @@ def is_ipv4(candidate: Candidate) -> bool:
     return not _VERSION_BEFORE.search(before)
 
 
-_MADE_UP = [
-    ipaddress.IPv4Network(f"{net}/24") for net in ("192.0.2.0", "198.51.100.0", "203.0.113.0")
-]
-_BENCHMARKING = ipaddress.IPv4Network("198.18.0.0/15")
-_RESOLVERS = frozenset(
-    int(ipaddress.IPv4Address(address)) for address in ("8.8.8.8", "8.8.4.4", "1.1.1.1", "9.9.9.9")
-)
+#: Addresses of machines at home and in companies.
+_OWN_NETS = [*map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))]
+_RESOLVERS = ("8.8.8.8", "8.8.4.4", "1.1.1.1", "9.9.9.9")
 
 
 def is_ipv6(candidate: Candidate) -> bool:
@@ -424,7 +417,7 @@ def is_mac(candidate: Candidate) -> bool:
 CHECKS: dict[str, Callable[[Candidate], bool]] = {
     check.__name__.removeprefix("is_"): check
     for check in (
-        is_no_example, is_mixed, is_token, is_password, is_said, is_in_column, is_strong,
+        is_no_example, is_mixed, is_token, is_random, is_password, is_said, is_in_column, is_strong,
         is_assigned, is_key_block, is_jwt, is_email, is_phone, is_card, is_iban, is_ipv4, is_ipv6,
         is_mac,
     )

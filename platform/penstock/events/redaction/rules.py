@@ -24,7 +24,7 @@ from penstock.core.toml_document import (
     refuse_unknown,
 )
 from penstock.events.redaction import KindModes, Mode, RedactionSettings
-from penstock.events.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
+from penstock.events.redaction.checks import CHECKS, Candidate
 from penstock.events.redaction.placeholders import Kind
 
 
@@ -78,11 +78,6 @@ class Rule:
     @cached_property
     def head(self) -> re.Pattern[str]:
         return re.compile(self.anchor.decode(), re.DOTALL)
-
-    def may_name(self, name: str) -> bool:
-        """Whether it may accept values of this name."""
-        named = "name" in self.pattern.groupindex
-        return named and not (is_assigned in self.checks and names_no_secret(name))
 
     def accepts(self, candidate: Candidate) -> bool:
         return all(check(candidate) for check in self.checks)

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -41,19 +40,13 @@ _DECODED_TOGETHER_CHARS = 4096
 _BROKEN_CHARS_MAX = 1024
 _BROKEN_WORK_CHARS = 512
 _IN_WORD = re.compile(r"[A-Za-z0-9_]")
-#: A match may be seen in several encodings.
-_SPANS_MAX = 3 * MATCHES_MAX
 _MATCH_CHARS = 512
 _VIEW_PIECE_CHARS = 4
-_NAMES_REMEMBERED_MAX = 10_000
-_NAME_CHARS_MAX = 128
-
 _HIDDEN_TEXT = re.compile(
     r"(?<![0-9A-Za-z])((?:[2-7][0-9a-fA-F]|0[9adAD]){8,}+)(?![0-9A-Za-z])"
     f"|(?:{QUARTET}){{3}}(?:{BASE64_BREAK})?+"
     f"(?:[A-Za-z0-9+/_-]{{4}}(?:{BASE64_BREAK})?+)*+(?:[A-Za-z0-9+/_-]{{2,3}}={{0,2}})?+"
 )
-_SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
@@ -81,23 +74,18 @@ class TextMask:
     ) -> Steps[tuple[str, Counter[str]]]:
         """Mask a text, which may be the value of this name, and count the matches of each rule.
         Raises TooManyMatches and TooMuchWork."""
-        opening = f'"{name}": "' if name is not None and self._is_assigned(name, text) else ""
-        whole = f'{opening}{text}"' if opening else text
         spans: list[_Replacement] = []
-        for piece in text_pieces(whole):
-            part = whole[piece.start : piece.end]
-            before = piece.start - len(opening)
+        for piece in text_pieces(text):
+            part = text[piece.start : piece.end]
             for span in (yield from self._spans(part, work, DEPTH_MAX)):
-                start, end = span.start + before, span.end + before
-                in_core = span.end + piece.start > piece.core_start
-                if (
-                    in_core
-                    and span.start + piece.start < piece.core_end
-                    and 0 <= start < end <= len(text)
-                ):
+                start, end = span.start + piece.start, span.end + piece.start
+                if end > piece.core_start and start < piece.core_end:
                     spans.append(span._replace(start=start, end=end))
-            if len(spans) > _SPANS_MAX:
-                raise TooManyMatches
+        if opening := _opening(text, name):
+            for span in (yield from self._spans(f'{opening}{text}"', work, 0)):
+                start, end = span.start - len(opening), span.end - len(opening)
+                if 0 <= start < end <= len(text):
+                    spans.append(span._replace(start=start, end=end))
         if not spans:
             return text, Counter()
         replaced, matches = _replace(text, spans)
@@ -107,15 +95,9 @@ class TextMask:
 
     def passes(self, texts: Sequence[tuple[str, str | None]], work: LineWork) -> Steps[bool]:
         """Whether one scan shows that these texts, with their names, hold nothing."""
-        content = "\n".join(text for text, _ in texts)
+        content = "\n".join(_opening(text, name) + text for text, name in texts)
         yield from work.spend(len(content))
-        if any(name is not None and self._is_assigned(name, text) for text, name in texts):
-            return False
         return not self.screen.marks(content.encode("utf-8", "surrogatepass"))
-
-    def _is_assigned(self, name: str, text: str) -> bool:
-        short = 0 < len(text) <= ASSIGNED_CHARS_MAX and len(name) <= _NAME_CHARS_MAX
-        return short and self._names_secret(name)
 
     def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
         yield from work.spend(len(text))
@@ -230,14 +212,10 @@ class TextMask:
                 spans += _encoded_spans(match, decoded, inner)
         return spans
 
-    @cached_property
-    def _names_secret(self) -> Callable[[str], bool]:
-        return lru_cache(_NAMES_REMEMBERED_MAX)(self._may_name_secret)
 
-    def _may_name_secret(self, name: str) -> bool:
-        key = name.encode("utf-8", "surrogatepass")
-        marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
-        return any(mark >= 0 and self.rules[mark].may_name(name) for mark in marks)
+def _opening(text: str, name: str | None) -> str:
+    """What stands before a short text in JSON: its name may tell that it is a secret."""
+    return f'"{name}": "' if name and len(name) + len(text) <= ASSIGNED_CHARS_MAX else ""
 
 
 def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:

@@ -183,9 +183,6 @@ REACH_CHARS = 20 * 1024
 #: What comes before the core: the context of a match.
 _MARGIN_CHARS = 1024
 
-# A cut within base64 has to leave whole quartets.
-_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_=-]")
-
 
 class TextPiece(NamedTuple):
     """A part of a text, for the matches that touch its core."""
@@ -205,12 +202,5 @@ def text_pieces(text: str) -> Iterator[TextPiece]:
     for core_start in range(0, size, CORE_CHARS):
         core_end = min(core_start + CORE_CHARS, size)
         if core_start:
-            start = _cut(text, start, core_start - _MARGIN_CHARS)
+            start = core_start - _MARGIN_CHARS
         yield TextPiece(start, core_start, core_end, min(core_end + REACH_CHARS, size))
-
-
-def _cut(text: str, last_cut: int, at: int) -> int:
-    """Find a cut near `at` that leaves whole quartets of base64 which may stand there."""
-    gap = _NO_BASE64.search(text[last_cut:at][::-1])
-    run_start = at - gap.start() if gap else last_cut
-    return at - (at - run_start) % 4
