@@ -214,7 +214,7 @@ def _compiled(text: str, key: str, where: str) -> re.Pattern[str]:
 
 
 def rule_book_of(settings: RedactionSettings, modes: KindModes | None = None) -> RuleBook:
-    """Make the book for these modes, or those of the settings. Raises RedactionRulesInvalid."""
+    """Make the book for these modes, or for the settings alone. Raises RedactionRulesInvalid."""
     own = Path(settings.redaction_rules_file) if settings.redaction_rules_file else None
     return rule_book(*(modes or settings.modes), own)
 
