@@ -58,7 +58,11 @@ def test_what_stands_around_a_secret_does_not_hide_it(
         "Set-Cookie: sessionid={}; Path=/; HttpOnly",
         "Cookie: theme=dark; connect.sid=s%3A{}.cD5eF7; lang=de",
         "DB_PASS={}", "export PGPASS={}", "SMTP_PASS: '{}'", "user=app pass={} host=db",
-        "mysql -u root -p{} shop < dump.sql", "callback?client_id%3Dabc%26client_secret%3D{}",
+        "mysql -u root -p{} shop < dump.sql",
+        "app:{}@tcp(10.0.0.5:3306)/shop", "thin:scott/{}@ora01:1521:ORCL", "NEXTAUTH_SECRET={}",
+        'token = Some(Secret::new("{}"))', "api_secret: &s {}", "s3Secret = 'q7Rv2' +\n  '{}'",
+        "$ vault read token\n{}\n", "use {} as the password", "AUTH PLAIN {}",
+        "callback?client_id%3Dabc%26client_secret%3D{}",
     ],
 )  # fmt: skip
 def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
@@ -73,7 +77,10 @@ def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
         "bypass=enabled", "--- PASS: TestX (0.00s)", "session=load_session(user); sid=read_sid()",
         "the login page password field", "account settings password change", "mysql -p shop",
         "width: 100%; auth=required", "printf('%02d %20s', a, b)", "a &amp; b &lt; c",
-        "tar -pxzf a.tgz", "Cookie: theme=dark; lang=en", "\x1b[32m12 passed\x1b[0m",
+        "tar -pxzf a.tgz",
+        "test_auth.py::test_token[expired-401] PASSED", ".password { color: #ff00aa33; }",
+        "key: parseUtf8Token", "repo/image@sha256:98341", "this.render/_x42@app.js:123:45",
+        "Cookie: theme=dark; lang=en", "\x1b[32m12 passed\x1b[0m",
     ],
 )  # fmt: skip
 def test_honest_texts_stay(text: str) -> None:

@@ -214,7 +214,7 @@ class TextMask:
 
 
 def _opening(text: str, name: str | None) -> str:
-    """What stands before a short text in JSON: its name may tell that it is a secret."""
+    """Write how JSON opens a short text: its name may tell that it is a secret."""
     return f'"{name}": "' if name and len(name) + len(text) <= ASSIGNED_CHARS_MAX else ""
 
 
