@@ -258,7 +258,8 @@ UNKNOWN = Standing("censored", reason="no_rows")
 def together(parts: Sequence[Standing]) -> Standing:
     """Combine parts into their weighted mean, or into the reason why there is none."""
     if len(parts) == 1:
-        return parts[0]._replace(weight=1.0)
+        state, value, reason, _, due_us = parts[0]
+        return Standing(state, value, reason, due_us=due_us)
     waiting = [part for part in parts if part.state == "pending"]
     if waiting:
         return Standing("pending", due_us=latest_due(part.due_us for part in waiting))

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, TurnKey
 from penstock_jobs.rewards.definition import together
-from penstock_jobs.rewards.followups.features import read
 from penstock_jobs.rewards.followups.follow_ups import (
     FollowUp,
     SessionTurn,
@@ -43,9 +42,6 @@ _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 questio
 _REQUEST_WORDS = 4
 #: Fewer words, after which the agent only asks, are a greeting: what is wanted comes then.
 _GREETING_WORDS = 3
-#: Without such words, what asks for nothing is small talk, unless it may be a complaint.
-_APPROVING = frozenset({"praise", "thanks", "pleased", "agreed", "resolved", "vcs"})
-_UNCLEAR = 0.3
 #: A message that says so much of a request again asks for the same.
 _SAME_SHARE = 0.7
 _WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
@@ -155,8 +151,12 @@ class Request:
         served = {turn.checkpoint for turn in self.turns if turn.acted}
         return served.pop() if len(served) == 1 else None
 
-    def disliked(self, since_us: int = 0) -> list[float]:
+    @property
+    def disliked(self) -> list[float]:
         """Return the share of feedback that is negative, if there is any."""
+        return self._disliked(0)
+
+    def _disliked(self, since_us: int) -> list[float]:
         turns = [turn for turn in self.turns if turn.ts >= since_us]
         disliked = sum(turn.disliked for turn in turns)
         given = disliked + sum(turn.liked for turn in turns)
@@ -166,7 +166,7 @@ class Request:
     def dissatisfied(self) -> float | None:
         """Return the worst judgement of its work, from 0 to 1; None without any."""
         found = [remark.dissatisfied for _, remark in self.remarks if not remark.is_neutral]
-        return max([*found, *self.disliked(), *([1.0] * self.stopped)], default=None)
+        return max([*found, *self.disliked, *([1.0] * self.stopped)], default=None)
 
     @cached_property
     def still_dissatisfied(self) -> float | None:
@@ -175,14 +175,13 @@ class Request:
         Only thanks mend what the agent did not work at again. Liking may be begged for."""
         if self.stopped:
             return 1.0
-        judging = [(ts, each.dissatisfied) for ts, each in self.remarks if not each.is_neutral]
-        since_us = judging[-1][0] if judging else 0
-        if any(disliked := self.disliked(since_us)):
+        judging = [(ts, remark) for ts, remark in self.remarks if not remark.is_neutral]
+        since_us, last = judging[-1] if judging else (0, None)
+        if any(disliked := self._disliked(since_us)):
             return disliked[0]
         mended_us = max([*self.praised_us, *(turn.last_edit for turn in self.turns)], default=0)
-        return max(
-            (chance for ts, chance in judging if ts >= min(mended_us, since_us)), default=None
-        )
+        said = [remark.dissatisfied for ts, remark in judging if ts >= mended_us]
+        return max([*said, *([last.dissatisfied] if last else [])], default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,13 +200,14 @@ class Requests:
                 continue
             session, size, checkpoint = request.session_id, request.size, request.checkpoint
             target: Target = ("request", str(request.number))
-            for horizon_s, standing in of_request.items():
-                score = standing._replace(weight=size)
+            for horizon_s, (state, value, reason, _, due_us) in of_request.items():
+                score = Standing(state, value, reason, size, due_us)
                 rows.add_standing(session, target, score, horizon_s, checkpoint)
                 of_sessions.setdefault((session, horizon_s), []).append((score, checkpoint))
         for (session, horizon_s), parts in of_sessions.items():
+            state, value, reason, _, due_us = together([score for score, _ in parts])
             size = sum(score.weight for score, _ in parts)
-            whole = together([score for score, _ in parts])._replace(weight=size)
+            whole = Standing(state, value, reason, size, due_us)
             served = {checkpoint for _, checkpoint in parts}
             alone = served.pop() if len(served) == 1 else None
             rows.add_standing(session, ("session", session), whole, horizon_s, alone)
@@ -240,14 +240,9 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def repeated_share(text: str, later: str) -> float:
-    """Return the share of a text, by the length of its words, that another says again.
-
-    It is 1 where the other says little else."""
-    words, others = words_of(text), words_of(later)
-    again = sum(map(len, words & others))
-    if again >= _SAME_SHARE * sum(map(len, others)) and count_words(later) >= _REQUEST_WORDS:
-        return 1.0
-    return again / (sum(map(len, words)) or 1)
+    """Return the share of a text, by the length of its words, that another says again."""
+    words = words_of(text)
+    return sum(map(len, words & words_of(later))) / (sum(map(len, words)) or 1)
 
 
 def requests_in(
@@ -268,8 +263,6 @@ def requests_in(
         if begins and remark is not None and found[-1].is_greeting and remark.answers:
             found[-1].text, begins = turn.text or "", False
         elif remark is not None and worked is not None:
-            if remark.begins and not begins and worked is found[-1]:
-                remark = remark._replace(label="refines")
             worked.about.append(number)
             worked.remarks.append((turn.ts, remark))
             if remark.answers:
@@ -318,9 +311,6 @@ def judged_remark(message: Message, judged: Judgement) -> Remark:
     remark = remark_of(message, judged.label, judged.dissatisfied)
     if remark.answers and remark.begins and count_words(message.text) < _REQUEST_WORDS:
         return remark._replace(label="accepts")
-    is_talk = remark.praises and remark.dissatisfied < _UNCLEAR
-    if is_talk and _APPROVING.isdisjoint(read(Message(text=message.text)).groups):
-        return remark._replace(label="asks")
     return remark
 
 

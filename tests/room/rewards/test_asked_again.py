@@ -49,7 +49,7 @@ def test_the_same_again_is_worth_minus_one_with_what_the_judge_saw(
 ) -> None:
     row = after(tmp_path, request_, message)
     judged = after(tmp_path, request_, message, "dissatisfied_follow_up")
-    assert row["value"] + (judged["value"] or 0) == pytest.approx(-1, abs=0.1)
+    assert row["value"] + (judged["value"] or 0) == pytest.approx(-1)
     assert row["target_id"] == judged["target_id"] == "1"
 
 
@@ -66,8 +66,7 @@ def test_words_are_those_of_three_characters_or_pairs() -> None:
 
 
 def test_a_part_counts_by_the_length_of_its_words() -> None:
-    assert repeated_share("alpha bravo delta gamma", "delta alpha others bravo again") == 0.75
-    assert repeated_share("alpha bravo delta gamma", "rest: alpha bravo delta") == 1
+    assert repeated_share("alpha bravo delta gamma", "delta alpha other bravo") == 0.75
 
 
 def test_a_word_is_not_said_again_by_an_empty_message(tmp_path: Path) -> None:

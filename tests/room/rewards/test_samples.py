@@ -132,6 +132,7 @@ FOLLOW_UPS = {
     ("sample-reverted", "1"): (-1.0, -0.7),
     ("sample-traceback", "1"): (-1.0, -0.7),
     ("sample-tests", "1"): (-1.0, -0.5),
+    ("sample-long-2", "1"): (-0.5, 0.0),
 }
 OUTCOMES = {
     "sample-broken-calls": ("negative_by_rule", "invalid_tool_calls"),
@@ -184,7 +185,7 @@ def test_the_whole_of_the_one_that_stays(buckets: dict[str, Bucket]) -> None:
     found = said_of(compute(buckets["sample-kept"], find_definition()))
     penalty = 2_000 * (sqrt(1.4319) - 1)
     share = 11 / (11 + 6.5)
-    expected = share * 11 / (130 * 1.6) - 0.7 * (1 - share) - 0.00002 * penalty
+    expected = share * 11 / (130 * sqrt(1.6)) - 0.7 * (1 - share) - 0.00002 * penalty
     assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
 
 

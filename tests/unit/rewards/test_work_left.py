@@ -176,13 +176,13 @@ def test_work_that_begins_with_the_next_request_was_not_left_to_do() -> None:
     more = WRITTEN[:21] + ANEW + WRITTEN[21:]
     told = Story().look(-2, HEAD).turn(-1, "Add the six lines to the module.")
     told.edit(0, HEAD, HEAD + WRITTEN)
-    told.turn(10, "Great, thanks! Next, let people sort it by its first column.")
+    told.turn(10, "Great, thanks! Next, add a button that exports the table as CSV.")
     told.look(11, HEAD + WRITTEN).edit(12, HEAD + WRITTEN, HEAD + more).look(612, HEAD)
     assert values(told, 1) == [1, 0]
     assert values(told, 2)[0] == 0
     agent_alone = Story().look(-2, HEAD).turn(-1, "Add the six lines to the module.")
     agent_alone.edit(0, HEAD, HEAD + WRITTEN)
-    agent_alone.turn(10, "Great, thanks! Next, let people sort it by its first column.")
+    agent_alone.turn(10, "Great, thanks! Next, add a button that exports the table as CSV.")
     agent_alone.edit(12, HEAD + WRITTEN, HEAD + more).look(612, HEAD + more)
     assert [values(agent_alone, 1)[0], values(agent_alone, 2)[0]] == [1, 1]
 

@@ -30,6 +30,7 @@ from penstock_jobs.rewards.requests import (
     Scores,
     judged_remark,
     judgements_of,
+    remark_of,
     remarks_of,
     repeated_share,
     requests_of,
@@ -149,12 +150,11 @@ def _score_requests(
     scores: dict[Request, Scores] = {}
     for request in requests.all:
         own = [Verdict(-1.0)] if request.stopped else []
-        own += [Verdict(0.0 - disliked) for disliked in request.disliked()]
+        own += [Verdict(0.0 - disliked) for disliked in request.disliked]
         for number in request.about:
             verdict, remark = found.get(number, Verdict(None, "no_train")), remarks[number]
             if verdict.label is not None and verdict.value is not None:
-                judged = Judgement(verdict.label, 1.0, 0.0 - verdict.value)
-                remark = judged_remark(said[number].message, judged)
+                remark = remark_of(said[number].message, verdict.label, 0.0 - verdict.value)
             if not remark.is_neutral:
                 own.append(verdict)
         if request.acted:
@@ -323,9 +323,8 @@ def asked_again(bucket: Bucket, parameters: AskedAgainParameters) -> pa.Table:
     words did not get it.
 
     Formula, per request that the agent acted in and that a message followed: share = length of the
-    request's words that a message says again / length of all its words; 1 where it says little
-    else. Words have three characters or more and count once; in scripts without spaces, pairs of
-    characters. Above `free_share`,
+    request's words that a message says again / length of all its words. Words have three characters
+    or more and count once; in scripts without spaces two characters in a row. Above `free_share`,
 
         value = − max((share − free_share) / (1 − free_share) − dissatisfied, 0)
 
@@ -349,7 +348,8 @@ def asked_again(bucket: Bucket, parameters: AskedAgainParameters) -> pa.Table:
             elif later:
                 share = max(repeated_share(request.text, text) for text in later)
                 excess = (share - parameters.free_share) / (1 - parameters.free_share)
-                score = Standing("scored", 0.0 - max(excess - (request.dissatisfied or 0.0), 0.0))
+                value = 0.0 - max(excess - (request.dissatisfied or 0.0), 0.0)
+                score = Standing("scored", value)
             scores[request] = {None: score}
     return requests.rows("asked_again", scores)
 

@@ -128,7 +128,7 @@ def explicit_feedback(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Tab
     """
     requests, scores = requests_of(bucket), dict[Request, Scores]()
     for request in requests.all:
-        for disliked in request.disliked():
+        for disliked in request.disliked:
             scores[request] = {None: Standing("scored", 1 - 2 * disliked)}
     return requests.rows("explicit_feedback", scores)
 
@@ -285,26 +285,30 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     what cannot be. Turns without a model call have no row.
     To game it: stop early, or ask back. It has to stand beside what rewards work.
     """
+
     weights = {name: getattr(parameters, f"weight_{name}") for name in _LENGTHS}
     all_lengths = {
         (turn["session_id"], turn["turn"]): _lengths(turn, parameters)
         for turn in turn_facts(bucket)
     }
 
-    def score(name: str, turn: Turn) -> TurnScore | None:
+    def penalty(turn: Turn) -> TurnScore | None:
         if not (lengths := all_lengths[turn["session_id"], turn["turn"]]):
             return None
-        if turn["without_usage"] and name not in ("output", "calls", "rounds"):
+        if turn["without_usage"]:
             return TurnScore(None, "no_usage")
-        if name in lengths:
-            return TurnScore(lengths[name])
         x = sum(weights[name] * size for name, size in lengths.items())
         return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
-    names = ("penalty", *_LENGTHS)
-    return pa.concat_tables(
-        [score_turns(f"length_{name}", bucket, partial(score, name)) for name in names]
-    )
+    def length(name: str, turn: Turn) -> TurnScore | None:
+        if not (lengths := all_lengths[turn["session_id"], turn["turn"]]):
+            return None
+        if turn["without_usage"] and name in ("thinking", "calling", "final"):
+            return TurnScore(None, "no_usage")
+        return TurnScore(lengths[name])
+
+    of_lengths = [score_turns(f"length_{name}", bucket, partial(length, name)) for name in _LENGTHS]
+    return pa.concat_tables([score_turns("length_penalty", bucket, penalty), *of_lengths])
 
 
 def bent(x: float, k: float, q: float) -> float:

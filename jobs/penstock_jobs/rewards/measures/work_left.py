@@ -4,7 +4,6 @@ Both are measured over all edits of a request together, when the request ended."
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from math import exp
@@ -189,8 +188,7 @@ _STEEPNESS = 1.4
 #: From the first to the second probability of dissatisfied, work that nobody did comes to count
 #: as left to do: who complains has not got it, whether or not somebody does it then.
 _COMPLAINT = (0.5, 0.8)
-#: Characters that a request of size 1 asks for at least. Sizes are roots of words: size 2 asks for
-#: four times as many.
+#: Characters that a request of size 1 asks for at least; one of size 2 asks for twice as many.
 _ASKED_CHARS = 130.0
 #: How dissatisfied people are, on average, who got nothing: so are those who say nothing of it.
 _DISSATISFIED_WITH_NOTHING = 0.7
@@ -267,16 +265,16 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     edits; below 0.5, or if edits of a request together left their file as it was, it is 0. A
     session is the mean of its requests by size.
 
-    Where nobody judged it, or somebody complained, it is multiplied by min(kept / (130 · size²),
-    1): the words of a request tell the least that it takes.
+    Where nobody judged it, or somebody complained, it is multiplied by min(kept / (130 · size), 1):
+    the words of a request tell the least that it takes.
 
     What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
     complaint stands until the agent edits again or the user is thankful. Where nobody says a word,
     nor any verifier, 0.7 · (1 − value) is taken away: so dissatisfied are people on average who got
     nothing. A question or a command needs no edit: it is worth 1 if somebody judged it. Other
-    requests are worth 0 without an edit, and −1 if nobody judged that.
+    requests are worth 0 without an edit, before that is taken away.
 
-    Range: −1 to 1, nothing was left to do.
+    Range: −0.7 to 1, nothing was left to do.
     pending: a horizon has not passed. censored: `silence`, nobody judged a question or a command;
     `unobserved`, also where others may have written what nobody had seen before; of the larger part
     of the text as edit_persistence says. invalid: likewise.
@@ -330,13 +328,12 @@ def _answered(request: Request, seen: Standing | None) -> Standing:
 def _undone(as_of_us: int, parameters: WorkParameters, request: Request) -> Scores:
     """Score a request without an edit. The agent may still make one until a horizon passed."""
     scores: Scores = {}
-    known = request.reported or request.still_dissatisfied is not None
     windows = zip(parameters.horizons_s, parameters.terms().windows_us, strict=True)
     for horizon_s, (_, end) in windows:
         due_us = request.last_act + end
         is_open = request.ended_us is None and due_us > as_of_us
         pending = Standing("pending", due_us=due_us)
-        scores[horizon_s] = pending if is_open else Standing("scored", float(known) - 1)
+        scores[horizon_s] = pending if is_open else _as_judged(request, Standing("scored", 0.0))
     return scores
 
 
@@ -364,7 +361,7 @@ class _Work(NamedTuple):
         """Return the share of the least that a request takes, where nobody else can tell."""
         if request.dissatisfied is not None and request.dissatisfied < THRESHOLD:
             return 1.0
-        return min(self.kept / (_ASKED_CHARS * request.size**2), 1.0)
+        return min(self.kept / (_ASKED_CHARS * request.size), 1.0)
 
 
 Works = dict[int, _Work]
@@ -458,10 +455,14 @@ class _Measure:
         key = edit.owner, state
         if key not in self._known:
             cost = CompareCost(self._parameters.cells_max)
-            self._known[key] = Standing("invalid", reason="too_expensive")
-            with suppress(TooExpensive):
+            try:
                 own = remainder(edit, state, self._owners, self._comments, cost)
-                self._known[key] = Standing("censored", reason=own) if isinstance(own, str) else own
+            except TooExpensive:
+                self._known[key] = Standing("invalid", reason="too_expensive")
+            else:
+                self._known[key] = (
+                    own if isinstance(own, Remainder) else Standing("censored", reason=own)
+                )
         return self._known[key]
 
 
