@@ -20,7 +20,8 @@ class WorkTurns:
     def __init__(self) -> None:
         self._worked = RecentUse()
         self._waiting: TenantQueue[tuple[object, asyncio.Future[None]]] = TenantQueue()
-        #: The body whose turn it is, these turns themselves between two of them, or None.
+        self._is_free = True
+        #: The body whose turn it is; None also between two turns.
         self._holder: object = None
         self._begun_s = 0.0
 
@@ -41,8 +42,8 @@ class WorkTurns:
             self._end(tenant, body)
 
     async def _take(self, tenant: str, body: object) -> None:
-        if self._holder is None:
-            self._holder = body
+        if self._is_free:
+            self._is_free, self._holder = False, body
         else:
             begun = asyncio.get_running_loop().create_future()
             self._waiting.append(tenant, (body, begun))
@@ -51,7 +52,7 @@ class WorkTurns:
 
     def _end(self, tenant: str, body: object) -> None:
         if self._holder is body:  # else it waited when its client went
-            self._holder = self
+            self._holder = None
             self._worked.add(tenant, time.thread_time() - self._begun_s, time.monotonic())
             # The loop looks at all connections before the next turn.
             asyncio.get_running_loop().call_soon(self._begin_next)
@@ -63,4 +64,4 @@ class WorkTurns:
                 self._holder = body
                 begun.set_result(None)
                 return
-        self._holder = None
+        self._is_free = True
