@@ -1,23 +1,27 @@
-"""The start of Arrow in processes of Penstock's own: without pandas, and with which memory.
+"""The start of Arrow in processes of Penstock's own: without pandas, with one thread for linear
+algebra, and with which memory.
 
 Arrow loads pandas at the first value that it converts, to ask whether it is a data frame. That
 takes longer than many a command, and 30 MB. Where pandas cannot be found, Arrow asks no more.
+NumPy comes with Arrow. Each of its threads spins for a tenth of a second when it starts.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
 
-def start_without_pandas() -> None:
-    """Keep pandas away. Call it before Arrow is loaded, where nobody wants data frames."""
-    waits = any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path)
-    if "pyarrow" not in sys.modules and not waits:
-        sys.meta_path.insert(0, _ArrowFinder())
+def start_arrow_light() -> None:
+    """Keep pandas and threads away. Call it before Arrow is loaded, where nobody wants data
+    frames."""
+    waiting = {finder.name for finder in sys.meta_path if isinstance(finder, _LightFinder)}
+    for name in {"numpy", "pyarrow"} - waiting - sys.modules.keys():
+        sys.meta_path.insert(0, _LightFinder(name))
 
 
 def take_memory_from_system() -> None:
@@ -25,6 +29,7 @@ def take_memory_from_system() -> None:
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT_BYTES_MAX = 128 * 1024 * 1024
 #: The C library accepts no more.
@@ -47,20 +52,23 @@ def keep_freed_memory() -> None:
     set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
 
 
-class _ArrowFinder(MetaPathFinder):
+class _LightFinder(MetaPathFinder):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "pyarrow":
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _ArrowLoader(spec.loader)
+            spec.loader = _LightLoader(spec.loader)
         return spec
 
 
-class _ArrowLoader(Loader):
+class _LightLoader(Loader):
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
@@ -71,12 +79,25 @@ class _ArrowLoader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        if "pandas" not in sys.modules:
+        with _one_thread():
+            self._loader.exec_module(module)
+        if module.__name__ == "pyarrow" and "pandas" not in sys.modules:
             unfindable = NoPandas()
             sys.meta_path.insert(0, unfindable)
             module.array([0])
             sys.meta_path.remove(unfindable)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Load OpenBLAS with one thread, unless the user chose. Trainers that we start get more."""
+    chosen = _BLAS_THREADS in os.environ
+    os.environ.setdefault(_BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        if not chosen:
+            del os.environ[_BLAS_THREADS]
 
 
 class NoPandas(MetaPathFinder):

@@ -1,6 +1,5 @@
 """The command line. It loads only the room of the command that runs."""
 
-import gc
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from penstock.backends.terminal.output import (
     show_error_document,
     show_text,
 )
-from penstock.core.arrow_start import keep_freed_memory, start_without_pandas
+from penstock.core.arrow_start import keep_freed_memory, start_arrow_light
 from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
 from penstock.core.room import Room, Task, load, rooms
 
@@ -172,9 +171,6 @@ def _about(
     """Trajectories of coding agents, from production to training and back."""
 
 
-#: Thresholds of the garbage collector. What modules make while they are loaded is no garbage.
-_COLLECTIONS = (20_000, 20, 100)
-
 app = typer.Typer(cls=RoomCommands, name="penstock", no_args_is_help=True, **_STYLE)
 app.callback()(_about)
 
@@ -184,8 +180,7 @@ def main() -> None:
 
     Ctrl-C becomes an exit status without a message."""
     guard_terminal()
-    gc.set_threshold(*_COLLECTIONS)
-    start_without_pandas()
+    start_arrow_light()
     if sys.argv[1:2] == ["serve"]:  # before the first thread
         keep_freed_memory()
     with listening_to_ctrl_c() as interruption:

@@ -93,8 +93,8 @@ except SystemExit as ended:
 
 def test_a_program_that_wants_data_frames_gets_them() -> None:
     program = """
-from penstock.core.arrow_start import start_without_pandas
-start_without_pandas()
+from penstock.core.arrow_start import start_arrow_light
+start_arrow_light()
 import pyarrow as pa
 table = pa.table({"a": [1, 2]})
 assert "pandas" not in sys.modules

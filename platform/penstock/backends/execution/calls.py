@@ -25,7 +25,7 @@ from penstock.backends.execution.executor import (
     WorkerLost,
 )
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess, describe_status
-from penstock.core.arrow_start import start_without_pandas
+from penstock.core.arrow_start import start_arrow_light
 from penstock.core.errors import InvalidInput, PenstockError
 
 #: Tries of a task whose worker is lost.
@@ -267,7 +267,7 @@ def main(end: socket.socket) -> None:
 
     threading.Thread(target=end_with_caller, daemon=True).start()
     channel = Channel(end)
-    start_without_pandas()
+    start_arrow_light()
     with suppress(EOFError, OSError):
         while True:
             channel.send(perform(bytes(channel.receive())))

@@ -87,30 +87,29 @@ def operation_taking(
 ) -> type[Operation]:
     """Make an operation from the fields of a document. Those that the path does not name are the
     JSON body or the query. `properties` are schemas that say more than the types."""
-    fields = msgspec.structs.fields(document)
-    schemas: dict[str, Any] = {field.name: _schema(field.type) for field in fields} | properties
-    required = {field.name for field in fields if field.required}
-    body = {name: schemas[name] for name in schemas if has_body and name not in in_path}
-    parameters = [
-        Parameter(
-            name=name,
-            param_in="path" if name in in_path else "query",
-            required=name in required,
-            schema=schemas[name],
-        )
-        for name in schemas
-        if name not in body
-    ]
 
-    @dataclass
     class TakingOperation(RefusableOperation):
         def __post_init__(self) -> None:
             super().__post_init__()
+            fields = msgspec.structs.fields(document)
+            schemas = {field.name: _schema(field.type) for field in fields} | properties
+            required = {field.name for field in fields if field.required}
+            body = {name: schemas[name] for name in schemas if has_body and name not in in_path}
+            parameters = [
+                Parameter(
+                    name=name,
+                    param_in="path" if name in in_path else "query",
+                    required=name in required,
+                    schema=schemas[name],
+                )
+                for name in schemas
+                if name not in body
+            ]
             if parameters:
                 self.parameters = [*parameters]
             if has_body:
                 needed = [name for name in body if name in required]
-                schema = Schema(type=OpenAPIType.OBJECT, required=needed, properties=body)
+                schema = Schema(type=OpenAPIType.OBJECT, required=needed, properties={**body})
                 content = {"application/json": OpenAPIMediaType(schema=schema)}
                 self.request_body = RequestBody(required=True, content=content)
 

@@ -340,6 +340,5 @@ def _share_memory() -> None:
 
     import penstock.backends.eventlog.local  # noqa: F401
 
-    gc.collect()
     gc.freeze()
     atexit.register(gc.unfreeze)

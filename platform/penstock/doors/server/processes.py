@@ -1,7 +1,7 @@
 """The two processes of `penstock serve`, gateway and writer, and the supervisor that forks them.
 
 The supervisor has imported what both need: they share this memory, and start at once. It runs no
-thread of its own; Arrow and OpenBLAS have some, and know how to fork."""
+thread of its own; Arrow has some, and knows how to fork."""
 
 import math
 import os
