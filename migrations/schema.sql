@@ -1,688 +1,688 @@
 CREATE TABLE alembic_version (
-	version_num VARCHAR(32) NOT NULL,
+	version_num TEXT NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-);
+) STRICT;
 CREATE TABLE api_key (
-	id VARCHAR(32) NOT NULL,
-	sha256 VARCHAR(64) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	role VARCHAR(16) NOT NULL,
+	id TEXT NOT NULL,
+	sha256 TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	role TEXT NOT NULL,
 	note TEXT NOT NULL,
-	created_at BIGINT NOT NULL,
-	revoked_at BIGINT,
-	expires_at BIGINT,
+	created_at INTEGER NOT NULL,
+	revoked_at INTEGER,
+	expires_at INTEGER,
 	CONSTRAINT pk_api_key PRIMARY KEY (id),
 	CONSTRAINT uq_api_key_sha256 UNIQUE (sha256)
-);
+) STRICT;
 CREATE TABLE approval (
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	actor VARCHAR(128) NOT NULL,
+	tenant TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
+	actor TEXT NOT NULL,
 	reason TEXT NOT NULL,
-	at BIGINT NOT NULL,
+	at INTEGER NOT NULL,
 	CONSTRAINT pk_approval PRIMARY KEY (tenant, channel, checkpoint, actor)
-);
+) STRICT;
 CREATE TABLE attempt_output (
-	tenant VARCHAR(128) NOT NULL,
-	digest VARCHAR(80) NOT NULL,
+	tenant TEXT NOT NULL,
+	digest TEXT NOT NULL,
 	text TEXT NOT NULL,
-	recorded_at BIGINT NOT NULL,
+	recorded_at INTEGER NOT NULL,
 	CONSTRAINT pk_attempt_output PRIMARY KEY (tenant, digest)
-);
+) STRICT;
 CREATE TABLE audit_entry (
-	tenant VARCHAR(128) NOT NULL,
-	number BIGINT NOT NULL,
-	actor VARCHAR(128) NOT NULL,
-	action VARCHAR(32) NOT NULL,
+	tenant TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	actor TEXT NOT NULL,
+	action TEXT NOT NULL,
 	subject TEXT NOT NULL,
 	facts TEXT NOT NULL,
-	at BIGINT NOT NULL,
-	previous_hash VARCHAR(64) NOT NULL,
-	hash VARCHAR(64) NOT NULL,
+	at INTEGER NOT NULL,
+	previous_hash TEXT NOT NULL,
+	hash TEXT NOT NULL,
 	CONSTRAINT pk_audit_entry PRIMARY KEY (tenant, number)
-);
+) STRICT;
 CREATE TABLE benchmark_attempt (
-	tenant VARCHAR(128) NOT NULL,
-	suite VARCHAR(128) NOT NULL,
-	suite_version VARCHAR(80) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	task VARCHAR(255) NOT NULL,
+	tenant TEXT NOT NULL,
+	suite TEXT NOT NULL,
+	suite_version TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
+	task TEXT NOT NULL,
 	attempt INTEGER NOT NULL,
-	run VARCHAR(64) NOT NULL,
-	status VARCHAR(16) NOT NULL,
-	score FLOAT,
+	run TEXT NOT NULL,
+	status TEXT NOT NULL,
+	score REAL,
 	error TEXT,
-	completion_tokens BIGINT,
-	prompt_tokens BIGINT,
-	cost_usd FLOAT,
-	latency_s FLOAT,
-	steps BIGINT,
-	tool_calls BIGINT,
-	invalid_tool_calls BIGINT,
-	edited BOOLEAN,
-	asked BOOLEAN,
-	bits_per_byte FLOAT,
+	completion_tokens INTEGER,
+	prompt_tokens INTEGER,
+	cost_usd REAL,
+	latency_s REAL,
+	steps INTEGER,
+	tool_calls INTEGER,
+	invalid_tool_calls INTEGER,
+	edited INTEGER,
+	asked INTEGER,
+	bits_per_byte REAL,
 	retries INTEGER NOT NULL,
-	scored_at BIGINT NOT NULL,
-	trial VARCHAR(64),
+	scored_at INTEGER NOT NULL,
+	trial TEXT,
 	audit TEXT,
 	CONSTRAINT pk_benchmark_attempt PRIMARY KEY (tenant, suite, suite_version, checkpoint, task, attempt)
-);
+) STRICT;
 CREATE TABLE benchmark_journal (
-	tenant VARCHAR(128) NOT NULL,
-	suite VARCHAR(128) NOT NULL,
-	suite_version VARCHAR(80) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	number BIGINT NOT NULL,
-	kind VARCHAR(16) NOT NULL,
+	tenant TEXT NOT NULL,
+	suite TEXT NOT NULL,
+	suite_version TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	kind TEXT NOT NULL,
 	document TEXT NOT NULL,
-	at BIGINT NOT NULL,
-	previous_hash VARCHAR(64) NOT NULL,
-	hash VARCHAR(64) NOT NULL,
+	at INTEGER NOT NULL,
+	previous_hash TEXT NOT NULL,
+	hash TEXT NOT NULL,
 	CONSTRAINT pk_benchmark_journal PRIMARY KEY (tenant, suite, suite_version, checkpoint, number)
-);
+) STRICT;
 CREATE TABLE benchmark_run (
-	id VARCHAR(64) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	suite VARCHAR(128) NOT NULL,
-	suite_version VARCHAR(80) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	kind VARCHAR(32) NOT NULL,
+	id TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	suite TEXT NOT NULL,
+	suite_version TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
+	kind TEXT NOT NULL,
 	source TEXT NOT NULL,
 	conditions TEXT,
 	problems TEXT NOT NULL,
-	started_at BIGINT NOT NULL,
-	finished_at BIGINT,
+	started_at INTEGER NOT NULL,
+	finished_at INTEGER,
 	CONSTRAINT pk_benchmark_run PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE chain_head (
-	entries VARCHAR(32) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	place VARCHAR(512) NOT NULL,
-	number BIGINT NOT NULL,
-	at BIGINT NOT NULL,
-	cut_number BIGINT NOT NULL,
-	hash VARCHAR(64) NOT NULL,
-	cut_hash VARCHAR(64) NOT NULL,
-	signature VARCHAR(256),
+	entries TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	place TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	at INTEGER NOT NULL,
+	cut_number INTEGER NOT NULL,
+	hash TEXT NOT NULL,
+	cut_hash TEXT NOT NULL,
+	signature TEXT,
 	CONSTRAINT pk_chain_head PRIMARY KEY (entries, tenant, place)
-);
+) STRICT;
 CREATE TABLE channel_change (
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	version BIGINT NOT NULL,
-	action VARCHAR(16) NOT NULL,
-	checkpoint VARCHAR(128),
-	digest VARCHAR(80),
-	previous VARCHAR(128),
-	canary VARCHAR(128),
-	canary_share FLOAT,
-	checkpoint_version BIGINT,
-	canary_version BIGINT,
-	pinned BOOLEAN NOT NULL,
-	policy VARCHAR(80),
-	verdict VARCHAR(80),
-	overridden BOOLEAN NOT NULL,
-	actor VARCHAR(128) NOT NULL,
+	tenant TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	version INTEGER NOT NULL,
+	action TEXT NOT NULL,
+	checkpoint TEXT,
+	digest TEXT,
+	previous TEXT,
+	canary TEXT,
+	canary_share REAL,
+	checkpoint_version INTEGER,
+	canary_version INTEGER,
+	pinned INTEGER NOT NULL,
+	policy TEXT,
+	verdict TEXT,
+	overridden INTEGER NOT NULL,
+	actor TEXT NOT NULL,
 	reason TEXT NOT NULL,
-	at BIGINT NOT NULL,
-	previous_hash VARCHAR(64) NOT NULL,
-	hash VARCHAR(64) NOT NULL,
+	at INTEGER NOT NULL,
+	previous_hash TEXT NOT NULL,
+	hash TEXT NOT NULL,
 	CONSTRAINT pk_channel_change PRIMARY KEY (tenant, channel, version)
-);
+) STRICT;
 CREATE TABLE checkpoint (
-	tenant VARCHAR(128) NOT NULL,
-	name VARCHAR(128) NOT NULL,
-	digest VARCHAR(80) NOT NULL,
+	tenant TEXT NOT NULL,
+	name TEXT NOT NULL,
+	digest TEXT NOT NULL,
 	uri TEXT NOT NULL,
-	form VARCHAR(16) NOT NULL,
-	parent VARCHAR(128),
-	state VARCHAR(16) NOT NULL,
-	checked VARCHAR(16) NOT NULL,
-	bytes BIGINT,
+	form TEXT NOT NULL,
+	parent TEXT,
+	state TEXT NOT NULL,
+	checked TEXT NOT NULL,
+	bytes INTEGER,
 	note TEXT NOT NULL,
-	registered_by VARCHAR(128) NOT NULL,
-	registered_at BIGINT NOT NULL,
+	registered_by TEXT NOT NULL,
+	registered_at INTEGER NOT NULL,
 	CONSTRAINT pk_checkpoint PRIMARY KEY (tenant, name),
 	CONSTRAINT uq_checkpoint_tenant UNIQUE (tenant, digest)
-);
+) STRICT;
 CREATE TABLE checkpoint_move (
 	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	from_state VARCHAR(16),
-	to_state VARCHAR(16) NOT NULL,
-	actor VARCHAR(128) NOT NULL,
+	tenant TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
+	from_state TEXT,
+	to_state TEXT NOT NULL,
+	actor TEXT NOT NULL,
 	reason TEXT NOT NULL,
-	at BIGINT NOT NULL,
+	at INTEGER NOT NULL,
 	CONSTRAINT pk_checkpoint_move PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE checkpoint_shard (
-	tenant VARCHAR(128) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
-	shard VARCHAR(80) NOT NULL,
+	tenant TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
+	shard TEXT NOT NULL,
 	CONSTRAINT pk_checkpoint_shard PRIMARY KEY (tenant, checkpoint, shard)
-);
+) STRICT;
 CREATE TABLE consent_change (
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	added_snap BIGINT NOT NULL,
-	consent VARCHAR(16) NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	added_snap INTEGER NOT NULL,
+	consent TEXT NOT NULL,
 	CONSTRAINT pk_consent_change PRIMARY KEY (tenant, session_id, added_snap)
-);
+) STRICT;
 CREATE TABLE consent_decision (
 	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	kind VARCHAR(16) NOT NULL,
-	subject VARCHAR(512) NOT NULL,
-	consent VARCHAR(16) NOT NULL,
+	tenant TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	subject TEXT NOT NULL,
+	consent TEXT NOT NULL,
 	reason TEXT NOT NULL,
-	decided_by VARCHAR(128) NOT NULL,
-	decided_at BIGINT NOT NULL,
+	decided_by TEXT NOT NULL,
+	decided_at INTEGER NOT NULL,
 	CONSTRAINT pk_consent_decision PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE console_session (
-	token_sha256 VARCHAR(64) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	key_id VARCHAR(32) NOT NULL,
-	person VARCHAR(200),
-	created_at BIGINT NOT NULL,
-	used_at BIGINT NOT NULL,
+	token_sha256 TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	key_id TEXT NOT NULL,
+	person TEXT,
+	created_at INTEGER NOT NULL,
+	used_at INTEGER NOT NULL,
 	CONSTRAINT pk_console_session PRIMARY KEY (token_sha256)
-);
+) STRICT;
 CREATE TABLE delivery (
-	target VARCHAR(64) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	next_version BIGINT NOT NULL,
+	target TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	next_version INTEGER NOT NULL,
 	attempts INTEGER NOT NULL,
-	try_at BIGINT NOT NULL,
+	try_at INTEGER NOT NULL,
 	problem TEXT,
 	CONSTRAINT pk_delivery PRIMARY KEY (target, tenant, channel)
-);
+) STRICT;
 CREATE TABLE erasure (
-	id VARCHAR(32) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	kind VARCHAR(16) NOT NULL,
+	id TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	kind TEXT NOT NULL,
 	value TEXT NOT NULL,
-	digest VARCHAR(64) NOT NULL,
+	digest TEXT NOT NULL,
 	reason TEXT NOT NULL,
-	requested_by VARCHAR(128) NOT NULL,
-	until_us BIGINT NOT NULL,
-	state VARCHAR(16) NOT NULL,
+	requested_by TEXT NOT NULL,
+	until_us INTEGER NOT NULL,
+	state TEXT NOT NULL,
 	progress TEXT NOT NULL,
-	started_at BIGINT NOT NULL,
-	finished_at BIGINT,
+	started_at INTEGER NOT NULL,
+	finished_at INTEGER,
 	report TEXT,
 	CONSTRAINT pk_erasure PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE erasure_session (
-	erasure VARCHAR(32) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	named_us BIGINT,
+	erasure TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	named_us INTEGER,
 	CONSTRAINT pk_erasure_session PRIMARY KEY (erasure, tenant, session_id)
-);
+) STRICT;
 CREATE TABLE follow_up_label (
 	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	turn BIGINT NOT NULL,
-	message VARCHAR(64) NOT NULL,
-	label VARCHAR(32),
-	drawn BOOLEAN NOT NULL,
-	again BOOLEAN NOT NULL,
-	until_us BIGINT NOT NULL,
-	"by" VARCHAR(128) NOT NULL,
-	is_model BOOLEAN NOT NULL,
-	at BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	turn INTEGER NOT NULL,
+	message TEXT NOT NULL,
+	label TEXT,
+	drawn INTEGER NOT NULL,
+	again INTEGER NOT NULL,
+	until_us INTEGER NOT NULL,
+	"by" TEXT NOT NULL,
+	is_model INTEGER NOT NULL,
+	at INTEGER NOT NULL,
 	CONSTRAINT pk_follow_up_label PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE gate_policy (
-	tenant VARCHAR(128) NOT NULL,
-	digest VARCHAR(80) NOT NULL,
+	tenant TEXT NOT NULL,
+	digest TEXT NOT NULL,
 	text TEXT NOT NULL,
-	created_at BIGINT NOT NULL,
+	created_at INTEGER NOT NULL,
 	CONSTRAINT pk_gate_policy PRIMARY KEY (tenant, digest)
-);
+) STRICT;
 CREATE TABLE iceberg_namespace_properties (
-	catalog_name VARCHAR(255) NOT NULL,
-	namespace VARCHAR(255) NOT NULL,
-	property_key VARCHAR(255) NOT NULL,
-	property_value VARCHAR(1000) NOT NULL,
+	catalog_name TEXT NOT NULL,
+	namespace TEXT NOT NULL,
+	property_key TEXT NOT NULL,
+	property_value TEXT NOT NULL,
 	CONSTRAINT pk_iceberg_namespace_properties PRIMARY KEY (catalog_name, namespace, property_key)
-);
+) STRICT;
 CREATE TABLE iceberg_publication (
-	tenant VARCHAR(128) NOT NULL,
-	snap BIGINT NOT NULL,
-	files BIGINT NOT NULL,
-	rows BIGINT NOT NULL,
-	published_at BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	snap INTEGER NOT NULL,
+	files INTEGER NOT NULL,
+	rows INTEGER NOT NULL,
+	published_at INTEGER NOT NULL,
 	CONSTRAINT pk_iceberg_publication PRIMARY KEY (tenant)
-);
+) STRICT;
 CREATE TABLE iceberg_tables (
-	catalog_name VARCHAR(255) NOT NULL,
-	table_namespace VARCHAR(255) NOT NULL,
-	table_name VARCHAR(255) NOT NULL,
-	metadata_location VARCHAR(1000),
-	previous_metadata_location VARCHAR(1000),
-	iceberg_type VARCHAR(5),
+	catalog_name TEXT NOT NULL,
+	table_namespace TEXT NOT NULL,
+	table_name TEXT NOT NULL,
+	metadata_location TEXT,
+	previous_metadata_location TEXT,
+	iceberg_type TEXT,
 	CONSTRAINT pk_iceberg_tables PRIMARY KEY (catalog_name, table_namespace, table_name)
-);
+) STRICT;
 CREATE TABLE imported_source (
-	tenant VARCHAR(128) NOT NULL,
-	digest VARCHAR(32) NOT NULL,
+	tenant TEXT NOT NULL,
+	digest TEXT NOT NULL,
 	path TEXT NOT NULL,
-	format VARCHAR(128) NOT NULL,
-	mark VARCHAR(32) NOT NULL,
-	imported_at BIGINT NOT NULL,
+	format TEXT NOT NULL,
+	mark TEXT NOT NULL,
+	imported_at INTEGER NOT NULL,
 	reading BLOB,
 	CONSTRAINT pk_imported_source PRIMARY KEY (tenant, digest)
-);
+) STRICT;
 CREATE TABLE judge_answer (
-	"key" VARCHAR(64) NOT NULL,
+	"key" TEXT NOT NULL,
 	answer TEXT NOT NULL,
-	created_at BIGINT NOT NULL,
-	tenant VARCHAR(128),
-	session_id VARCHAR(512),
+	created_at INTEGER NOT NULL,
+	tenant TEXT,
+	session_id TEXT,
 	CONSTRAINT pk_judge_answer PRIMARY KEY ("key")
-);
+) STRICT;
 CREATE TABLE judge_spending (
-	run VARCHAR(128) NOT NULL,
-	requests BIGINT NOT NULL,
-	tokens BIGINT NOT NULL,
+	run TEXT NOT NULL,
+	requests INTEGER NOT NULL,
+	tokens INTEGER NOT NULL,
 	CONSTRAINT pk_judge_spending PRIMARY KEY (run)
-);
+) STRICT;
 CREATE TABLE lake_commit (
-	snap BIGINT NOT NULL,
-	kind VARCHAR(16) NOT NULL,
-	committed_at BIGINT NOT NULL,
-	waited_us BIGINT,
+	snap INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	committed_at INTEGER NOT NULL,
+	waited_us INTEGER,
 	CONSTRAINT pk_lake_commit PRIMARY KEY (snap)
-);
+) STRICT;
 CREATE TABLE lake_head (
 	id INTEGER NOT NULL,
-	snap BIGINT NOT NULL,
-	committed_at BIGINT NOT NULL,
-	readable_from BIGINT NOT NULL,
+	snap INTEGER NOT NULL,
+	committed_at INTEGER NOT NULL,
+	readable_from INTEGER NOT NULL,
 	CONSTRAINT pk_lake_head PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE lease (
-	name VARCHAR(64) NOT NULL,
-	owner VARCHAR(64),
-	epoch BIGINT NOT NULL,
-	until BIGINT NOT NULL,
+	name TEXT NOT NULL,
+	owner TEXT,
+	epoch INTEGER NOT NULL,
+	until INTEGER NOT NULL,
 	CONSTRAINT pk_lease PRIMARY KEY (name)
-);
+) STRICT;
 CREATE TABLE ledger (
-	tenant VARCHAR(128) NOT NULL,
-	source VARCHAR(512) NOT NULL,
-	hour BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	source TEXT NOT NULL,
+	hour INTEGER NOT NULL,
 	partition INTEGER NOT NULL,
-	accepted BIGINT NOT NULL,
-	stored BIGINT NOT NULL,
-	duplicate BIGINT NOT NULL,
-	rejected BIGINT NOT NULL,
-	bytes BIGINT NOT NULL,
-	erased BIGINT NOT NULL,
-	dropped BIGINT NOT NULL,
+	accepted INTEGER NOT NULL,
+	stored INTEGER NOT NULL,
+	duplicate INTEGER NOT NULL,
+	rejected INTEGER NOT NULL,
+	bytes INTEGER NOT NULL,
+	erased INTEGER NOT NULL,
+	dropped INTEGER NOT NULL,
 	CONSTRAINT pk_ledger PRIMARY KEY (tenant, source, hour, partition)
-);
+) STRICT;
 CREATE TABLE live_look (
 	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	since_version BIGINT NOT NULL,
-	candidate VARCHAR(128) NOT NULL,
-	incumbent VARCHAR(128) NOT NULL,
+	tenant TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	since_version INTEGER NOT NULL,
+	candidate TEXT NOT NULL,
+	incumbent TEXT NOT NULL,
 	document TEXT NOT NULL,
-	at BIGINT NOT NULL,
+	at INTEGER NOT NULL,
 	CONSTRAINT pk_live_look PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE log_gap (
 	id INTEGER NOT NULL,
 	partition INTEGER NOT NULL,
-	log_id VARCHAR(64) NOT NULL,
-	from_offset BIGINT NOT NULL,
-	to_offset BIGINT NOT NULL,
-	found_at BIGINT NOT NULL,
+	log_id TEXT NOT NULL,
+	from_offset INTEGER NOT NULL,
+	to_offset INTEGER NOT NULL,
+	found_at INTEGER NOT NULL,
 	reason TEXT NOT NULL,
-	accepted_at BIGINT,
+	accepted_at INTEGER,
 	accepted_why TEXT,
 	CONSTRAINT pk_log_gap PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE log_partition (
 	partition INTEGER NOT NULL,
-	log_id VARCHAR(64) NOT NULL,
-	next_offset BIGINT NOT NULL,
-	epoch BIGINT NOT NULL,
-	lease_until BIGINT NOT NULL,
-	owner VARCHAR(64),
+	log_id TEXT NOT NULL,
+	next_offset INTEGER NOT NULL,
+	epoch INTEGER NOT NULL,
+	lease_until INTEGER NOT NULL,
+	owner TEXT,
 	CONSTRAINT pk_log_partition PRIMARY KEY (partition)
-);
+) STRICT;
 CREATE TABLE log_shape (
-	log_id VARCHAR(64) NOT NULL,
+	log_id TEXT NOT NULL,
 	partitions INTEGER NOT NULL,
 	CONSTRAINT pk_log_shape PRIMARY KEY (log_id)
-);
+) STRICT;
 CREATE TABLE loop_cycle (
-	tenant VARCHAR(128) NOT NULL,
-	loop VARCHAR(128) NOT NULL,
-	number BIGINT NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	file_digest VARCHAR(80) NOT NULL,
-	budget_s BIGINT NOT NULL,
-	parent VARCHAR(128),
-	checkpoint VARCHAR(128),
-	outcome VARCHAR(16),
+	tenant TEXT NOT NULL,
+	loop TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	channel TEXT NOT NULL,
+	file_digest TEXT NOT NULL,
+	budget_s INTEGER NOT NULL,
+	parent TEXT,
+	checkpoint TEXT,
+	outcome TEXT,
 	why TEXT NOT NULL,
-	opened_at BIGINT NOT NULL,
-	began_at BIGINT,
-	ended_at BIGINT,
+	opened_at INTEGER NOT NULL,
+	began_at INTEGER,
+	ended_at INTEGER,
 	CONSTRAINT pk_loop_cycle PRIMARY KEY (tenant, loop, number)
-);
+) STRICT;
 CREATE TABLE loop_stage (
-	tenant VARCHAR(128) NOT NULL,
-	loop VARCHAR(128) NOT NULL,
-	cycle BIGINT NOT NULL,
-	stage VARCHAR(32) NOT NULL,
+	tenant TEXT NOT NULL,
+	loop TEXT NOT NULL,
+	cycle INTEGER NOT NULL,
+	stage TEXT NOT NULL,
 	position INTEGER NOT NULL,
-	state VARCHAR(16) NOT NULL,
-	epoch BIGINT NOT NULL,
-	owner VARCHAR(128),
-	lease_until BIGINT NOT NULL,
+	state TEXT NOT NULL,
+	epoch INTEGER NOT NULL,
+	owner TEXT,
+	lease_until INTEGER NOT NULL,
 	failures INTEGER NOT NULL,
-	not_before BIGINT NOT NULL,
+	not_before INTEGER NOT NULL,
 	why TEXT NOT NULL,
 	inputs TEXT,
-	inputs_digest VARCHAR(80),
+	inputs_digest TEXT,
 	result TEXT,
-	started_at BIGINT,
-	tried_at BIGINT,
-	ended_at BIGINT,
+	started_at INTEGER,
+	tried_at INTEGER,
+	ended_at INTEGER,
 	CONSTRAINT pk_loop_stage PRIMARY KEY (tenant, loop, cycle, stage)
-);
+) STRICT;
 CREATE TABLE masked_session (
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	since_us BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	since_us INTEGER NOT NULL,
 	CONSTRAINT pk_masked_session PRIMARY KEY (tenant, session_id)
-);
+) STRICT;
 CREATE TABLE mined_task (
-	tenant VARCHAR(128) NOT NULL,
-	suite VARCHAR(128) NOT NULL,
-	task VARCHAR(128) NOT NULL,
-	state VARCHAR(16) NOT NULL,
+	tenant TEXT NOT NULL,
+	suite TEXT NOT NULL,
+	task TEXT NOT NULL,
+	state TEXT NOT NULL,
 	why TEXT NOT NULL,
 	session_id TEXT,
 	prompt TEXT NOT NULL,
 	facts TEXT NOT NULL,
 	"by" TEXT,
-	changed_at BIGINT NOT NULL,
+	changed_at INTEGER NOT NULL,
 	CONSTRAINT pk_mined_task PRIMARY KEY (tenant, suite, task)
-);
+) STRICT;
 CREATE TABLE reader_lease (
-	id VARCHAR(64) NOT NULL,
-	snap BIGINT NOT NULL,
-	until BIGINT NOT NULL,
+	id TEXT NOT NULL,
+	snap INTEGER NOT NULL,
+	until INTEGER NOT NULL,
 	CONSTRAINT pk_reader_lease PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE redaction_count (
-	tenant VARCHAR(128) NOT NULL,
-	source VARCHAR(512) NOT NULL,
-	hour BIGINT NOT NULL,
-	rule VARCHAR(64) NOT NULL,
-	matches BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	source TEXT NOT NULL,
+	hour INTEGER NOT NULL,
+	rule TEXT NOT NULL,
+	matches INTEGER NOT NULL,
 	CONSTRAINT pk_redaction_count PRIMARY KEY (tenant, source, hour, rule)
-);
+) STRICT;
 CREATE TABLE rejected (
 	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	source VARCHAR(512) NOT NULL,
-	received_at BIGINT NOT NULL,
-	line BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	source TEXT NOT NULL,
+	received_at INTEGER NOT NULL,
+	line INTEGER NOT NULL,
 	reason TEXT NOT NULL,
-	truncated BOOLEAN NOT NULL,
-	replayed_at BIGINT,
-	kind VARCHAR(128) NOT NULL,
-	lines BIGINT NOT NULL,
-	acknowledged BOOLEAN NOT NULL,
-	file VARCHAR(255) NOT NULL,
-	start BIGINT NOT NULL,
+	truncated INTEGER NOT NULL,
+	replayed_at INTEGER,
+	kind TEXT NOT NULL,
+	lines INTEGER NOT NULL,
+	acknowledged INTEGER NOT NULL,
+	file TEXT NOT NULL,
+	start INTEGER NOT NULL,
 	length INTEGER NOT NULL,
-	sha256 VARCHAR(64) NOT NULL,
+	sha256 TEXT NOT NULL,
 	CONSTRAINT pk_rejected PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE rejection_fuse (
-	tenant VARCHAR(128) NOT NULL,
-	source VARCHAR(512) NOT NULL,
-	tripped_at BIGINT NOT NULL,
-	rejected BIGINT NOT NULL,
-	seen BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	source TEXT NOT NULL,
+	tripped_at INTEGER NOT NULL,
+	rejected INTEGER NOT NULL,
+	seen INTEGER NOT NULL,
 	reason TEXT NOT NULL,
 	CONSTRAINT pk_rejection_fuse PRIMARY KEY (tenant, source)
-);
+) STRICT;
 CREATE TABLE replica (
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	replica VARCHAR(128) NOT NULL,
-	part VARCHAR(16) NOT NULL,
-	state VARCHAR(16) NOT NULL,
-	wanted VARCHAR(128),
-	version BIGINT NOT NULL,
-	loaded VARCHAR(128),
-	digest VARCHAR(80),
+	tenant TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	replica TEXT NOT NULL,
+	part TEXT NOT NULL,
+	state TEXT NOT NULL,
+	wanted TEXT,
+	version INTEGER NOT NULL,
+	loaded TEXT,
+	digest TEXT,
 	problem TEXT,
-	sidecar VARCHAR(32) NOT NULL,
-	loaded_at BIGINT,
-	since BIGINT NOT NULL,
-	heard_at BIGINT NOT NULL,
+	sidecar TEXT NOT NULL,
+	loaded_at INTEGER,
+	since INTEGER NOT NULL,
+	heard_at INTEGER NOT NULL,
 	CONSTRAINT pk_replica PRIMARY KEY (tenant, channel, replica)
-);
+) STRICT;
 CREATE TABLE retention_rule (
-	tenant VARCHAR(128) NOT NULL,
-	kind VARCHAR(32) NOT NULL,
-	age_s BIGINT,
-	breaks_snapshots BOOLEAN NOT NULL,
-	set_by VARCHAR(128) NOT NULL,
-	set_at BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	age_s INTEGER,
+	breaks_snapshots INTEGER NOT NULL,
+	set_by TEXT NOT NULL,
+	set_at INTEGER NOT NULL,
 	CONSTRAINT pk_retention_rule PRIMARY KEY (tenant, kind)
-);
+) STRICT;
 CREATE TABLE retention_run (
-	tenant VARCHAR(128) NOT NULL,
-	kind VARCHAR(32) NOT NULL,
-	ended_at BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	ended_at INTEGER NOT NULL,
 	report TEXT NOT NULL,
 	CONSTRAINT pk_retention_run PRIMARY KEY (tenant, kind)
-);
+) STRICT;
 CREATE TABLE reward_definition (
-	version VARCHAR(64) NOT NULL,
-	name VARCHAR(128) NOT NULL,
+	version TEXT NOT NULL,
+	name TEXT NOT NULL,
 	text TEXT NOT NULL,
-	listed BOOLEAN NOT NULL,
-	created_at BIGINT NOT NULL,
-	through_snap BIGINT NOT NULL,
-	run_at BIGINT NOT NULL,
-	through_decision BIGINT DEFAULT '0' NOT NULL,
+	listed INTEGER NOT NULL,
+	created_at INTEGER NOT NULL,
+	through_snap INTEGER NOT NULL,
+	run_at INTEGER NOT NULL,
+	through_decision INTEGER DEFAULT '0' NOT NULL,
 	CONSTRAINT pk_reward_definition PRIMARY KEY (version)
-);
+) STRICT;
 CREATE TABLE reward_due (
-	definition_version VARCHAR(64) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	due_at BIGINT NOT NULL,
-	computed_at BIGINT NOT NULL,
+	definition_version TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	due_at INTEGER NOT NULL,
+	computed_at INTEGER NOT NULL,
 	CONSTRAINT pk_reward_due PRIMARY KEY (definition_version, tenant, session_id)
-);
+) STRICT;
 CREATE TABLE reward_file (
 	id INTEGER NOT NULL,
-	name VARCHAR(255) NOT NULL,
-	definition_version VARCHAR(64) NOT NULL,
-	rows BIGINT NOT NULL,
-	bytes BIGINT NOT NULL,
-	sha256 VARCHAR(64) NOT NULL,
-	sessions BIGINT NOT NULL,
-	sessions_bytes BIGINT NOT NULL,
-	sessions_sha256 VARCHAR(64) NOT NULL,
-	lake_snap BIGINT NOT NULL,
-	added_snap BIGINT NOT NULL,
-	removed_snap BIGINT,
-	tenant VARCHAR(128) NOT NULL,
+	name TEXT NOT NULL,
+	definition_version TEXT NOT NULL,
+	rows INTEGER NOT NULL,
+	bytes INTEGER NOT NULL,
+	sha256 TEXT NOT NULL,
+	sessions INTEGER NOT NULL,
+	sessions_bytes INTEGER NOT NULL,
+	sessions_sha256 TEXT NOT NULL,
+	lake_snap INTEGER NOT NULL,
+	added_snap INTEGER NOT NULL,
+	removed_snap INTEGER,
+	tenant TEXT NOT NULL,
 	CONSTRAINT pk_reward_file PRIMARY KEY (id),
 	CONSTRAINT uq_reward_file_name UNIQUE (name)
-);
+) STRICT;
 CREATE TABLE segment (
 	id INTEGER NOT NULL,
-	name VARCHAR(255) NOT NULL,
-	kind VARCHAR(16) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	log_id VARCHAR(64),
-	from_offset BIGINT,
-	to_offset BIGINT,
+	name TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	log_id TEXT,
+	from_offset INTEGER,
+	to_offset INTEGER,
 	partition INTEGER NOT NULL,
 	log_partitions INTEGER NOT NULL,
 	schema_version INTEGER NOT NULL,
-	rows BIGINT NOT NULL,
-	bytes BIGINT NOT NULL,
-	sessions_bytes BIGINT NOT NULL,
-	ts_min BIGINT NOT NULL,
-	ts_max BIGINT NOT NULL,
-	added_snap BIGINT NOT NULL,
-	sha256 VARCHAR(64) NOT NULL,
-	sessions_sha256 VARCHAR(64) NOT NULL,
+	rows INTEGER NOT NULL,
+	bytes INTEGER NOT NULL,
+	sessions_bytes INTEGER NOT NULL,
+	ts_min INTEGER NOT NULL,
+	ts_max INTEGER NOT NULL,
+	added_snap INTEGER NOT NULL,
+	sha256 TEXT NOT NULL,
+	sessions_sha256 TEXT NOT NULL,
 	session_filter BLOB NOT NULL,
-	removed_snap BIGINT,
-	changed_snap BIGINT,
+	removed_snap INTEGER,
+	changed_snap INTEGER,
 	CONSTRAINT pk_segment PRIMARY KEY (id),
 	CONSTRAINT uq_segment_name UNIQUE (name)
-);
+) STRICT;
 CREATE TABLE segment_intent (
-	name VARCHAR(255) NOT NULL,
+	name TEXT NOT NULL,
 	partition INTEGER NOT NULL,
-	epoch BIGINT,
-	owner VARCHAR(64) NOT NULL,
-	created_at BIGINT NOT NULL,
-	claimed_at BIGINT,
+	epoch INTEGER,
+	owner TEXT NOT NULL,
+	created_at INTEGER NOT NULL,
+	claimed_at INTEGER,
 	CONSTRAINT pk_segment_intent PRIMARY KEY (name)
-);
+) STRICT;
 CREATE TABLE session_link (
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	parent_session VARCHAR(512) NOT NULL,
-	link VARCHAR(16) NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	parent_session TEXT NOT NULL,
+	link TEXT NOT NULL,
 	CONSTRAINT pk_session_link PRIMARY KEY (tenant, session_id)
-);
+) STRICT;
 CREATE TABLE shard (
-	id VARCHAR(80) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	name VARCHAR(128) NOT NULL,
-	snap BIGINT NOT NULL,
-	snapshot VARCHAR(128) NOT NULL,
-	samples BIGINT NOT NULL,
-	tokens BIGINT NOT NULL,
-	trainable BIGINT NOT NULL,
-	bytes BIGINT NOT NULL,
+	id TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	name TEXT NOT NULL,
+	snap INTEGER NOT NULL,
+	snapshot TEXT NOT NULL,
+	samples INTEGER NOT NULL,
+	tokens INTEGER NOT NULL,
+	trainable INTEGER NOT NULL,
+	bytes INTEGER NOT NULL,
 	session_filter BLOB NOT NULL,
-	created_at BIGINT NOT NULL,
-	added_snap BIGINT NOT NULL,
-	gone VARCHAR(16),
-	gone_at BIGINT,
+	created_at INTEGER NOT NULL,
+	added_snap INTEGER NOT NULL,
+	gone TEXT,
+	gone_at INTEGER,
 	gone_why TEXT,
 	record TEXT NOT NULL,
 	CONSTRAINT pk_shard PRIMARY KEY (id, tenant)
-);
+) STRICT;
 CREATE TABLE shard_file (
-	name VARCHAR(255) NOT NULL,
-	shard VARCHAR(80) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
+	name TEXT NOT NULL,
+	shard TEXT NOT NULL,
+	tenant TEXT NOT NULL,
 	CONSTRAINT pk_shard_file PRIMARY KEY (name)
-);
+) STRICT;
 CREATE TABLE shard_left_out (
-	shard VARCHAR(80) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	reason VARCHAR(64) NOT NULL,
+	shard TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	reason TEXT NOT NULL,
 	CONSTRAINT pk_shard_left_out PRIMARY KEY (shard, tenant, session_id, reason)
-);
+) STRICT;
 CREATE TABLE shard_mark (
-	shard VARCHAR(80) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	session_id VARCHAR(512) NOT NULL,
-	reason VARCHAR(32) NOT NULL,
-	marked_at BIGINT NOT NULL,
+	shard TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	session_id TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	marked_at INTEGER NOT NULL,
 	CONSTRAINT pk_shard_mark PRIMARY KEY (shard, tenant, session_id, reason)
-);
+) STRICT;
 CREATE TABLE snapshot (
-	name VARCHAR(128) NOT NULL,
-	snap BIGINT NOT NULL,
+	name TEXT NOT NULL,
+	snap INTEGER NOT NULL,
 	note TEXT NOT NULL,
-	created_at BIGINT NOT NULL,
+	created_at INTEGER NOT NULL,
 	CONSTRAINT pk_snapshot PRIMARY KEY (name)
-);
+) STRICT;
 CREATE TABLE suite_version (
-	tenant VARCHAR(128) NOT NULL,
-	suite VARCHAR(128) NOT NULL,
-	version VARCHAR(80) NOT NULL,
+	tenant TEXT NOT NULL,
+	suite TEXT NOT NULL,
+	version TEXT NOT NULL,
 	tasks TEXT NOT NULL,
 	content TEXT NOT NULL,
-	created_at BIGINT NOT NULL,
+	created_at INTEGER NOT NULL,
 	CONSTRAINT pk_suite_version PRIMARY KEY (tenant, suite, version)
-);
+) STRICT;
 CREATE TABLE tenant_offset (
 	partition INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	next_offset BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	next_offset INTEGER NOT NULL,
 	CONSTRAINT pk_tenant_offset PRIMARY KEY (partition, tenant)
-);
+) STRICT;
 CREATE TABLE tenant_quota (
-	tenant VARCHAR(128) NOT NULL,
-	name VARCHAR(32) NOT NULL,
-	maximum BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	name TEXT NOT NULL,
+	maximum INTEGER NOT NULL,
 	CONSTRAINT pk_tenant_quota PRIMARY KEY (tenant, name)
-);
+) STRICT;
 CREATE TABLE tenant_redaction (
-	tenant VARCHAR(128) NOT NULL,
-	secrets VARCHAR(16),
-	personal VARCHAR(16),
-	set_by VARCHAR(128) NOT NULL,
-	set_at BIGINT NOT NULL,
+	tenant TEXT NOT NULL,
+	secrets TEXT,
+	personal TEXT,
+	set_by TEXT NOT NULL,
+	set_at INTEGER NOT NULL,
 	CONSTRAINT pk_tenant_redaction PRIMARY KEY (tenant)
-);
+) STRICT;
 CREATE TABLE tombstone (
 	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	kind VARCHAR(16) NOT NULL,
-	digest VARCHAR(64) NOT NULL,
-	until_us BIGINT,
-	erasure VARCHAR(32) NOT NULL,
+	tenant TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	digest TEXT NOT NULL,
+	until_us INTEGER,
+	erasure TEXT NOT NULL,
 	CONSTRAINT pk_tombstone PRIMARY KEY (id),
 	CONSTRAINT uq_tombstone_tenant UNIQUE (tenant, kind, digest, erasure)
-);
+) STRICT;
 CREATE TABLE verdict (
-	tenant VARCHAR(128) NOT NULL,
-	id VARCHAR(80) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	checkpoint VARCHAR(128) NOT NULL,
+	tenant TEXT NOT NULL,
+	id TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	checkpoint TEXT NOT NULL,
 	document TEXT NOT NULL,
-	made_at BIGINT NOT NULL,
+	made_at INTEGER NOT NULL,
 	CONSTRAINT pk_verdict PRIMARY KEY (tenant, id)
-);
+) STRICT;
 CREATE TABLE webhook (
-	id VARCHAR(32) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128),
+	id TEXT NOT NULL,
+	tenant TEXT NOT NULL,
+	channel TEXT,
 	url TEXT NOT NULL,
 	secret TEXT NOT NULL,
-	created_at BIGINT NOT NULL,
-	removed_at BIGINT,
+	created_at INTEGER NOT NULL,
+	removed_at INTEGER,
 	CONSTRAINT pk_webhook PRIMARY KEY (id)
-);
+) STRICT;
 CREATE TABLE writer (
-	owner VARCHAR(64) NOT NULL,
-	until BIGINT NOT NULL,
+	owner TEXT NOT NULL,
+	until INTEGER NOT NULL,
 	CONSTRAINT pk_writer PRIMARY KEY (owner)
-);
+) STRICT;
 CREATE INDEX ix_audit_entry_subject ON audit_entry (tenant, subject);
 CREATE INDEX ix_benchmark_run_checkpoint ON benchmark_run (tenant, checkpoint, suite);
 CREATE INDEX ix_checkpoint_move_checkpoint ON checkpoint_move (tenant, checkpoint);

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
-from penstock.backends.database.tables import Number, metadata
+from penstock.backends.database.tables import metadata
 from penstock.lake.tables import FOLDER
 
 reward_definition = Table(
@@ -23,7 +23,7 @@ reward_definition = Table(
 reward_file = Table(
     "reward_file",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("name", String(255), nullable=False, unique=True),
     Column("definition_version", String(64), nullable=False),
     Column("rows", BigInteger, nullable=False),
@@ -82,7 +82,7 @@ judge_spending = Table(
 follow_up_label = Table(
     "follow_up_label",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("session_id", String(512), nullable=False),
     Column("turn", BigInteger, nullable=False),

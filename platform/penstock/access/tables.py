@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
-from penstock.backends.database.tables import Number, metadata
+from penstock.backends.database.tables import metadata
 
 #: Keys, as hashes.
 api_key = Table(
@@ -72,7 +72,7 @@ tombstone = Table(
     "tombstone",
     metadata,
     #: Ascending, so readers know whether there are newer ones.
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("digest", String(64), nullable=False),
@@ -87,7 +87,7 @@ tombstone = Table(
 consent_decision = Table(
     "consent_decision",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("tenant", String(128), nullable=False),
     #: `user`, `project`, `session`.
     Column("kind", String(16), nullable=False),

@@ -2,13 +2,13 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
-from penstock.backends.database.tables import Number, metadata
+from penstock.backends.database.tables import metadata
 
 #: Rejected lines with their reasons, to examine and replay.
 rejected = Table(
     "rejected",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("source", String(512), nullable=False),
     Column("received_at", BigInteger, nullable=False),

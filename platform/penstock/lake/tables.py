@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
-from penstock.backends.database.tables import Number, metadata, required, run_once_made
+from penstock.backends.database.tables import metadata, required, run_once_made
 
 #: How far the lake covers each partition of the event log, and which writer claims it.
 log_partition = Table(
@@ -44,7 +44,7 @@ writer = Table(
 log_gap = Table(
     "log_gap",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("partition", Integer, nullable=False),
     Column("log_id", String(64), nullable=False),
     *required(BigInteger, "from_offset", "to_offset", "found_at"),
@@ -76,7 +76,7 @@ FOLDER = "folder"
 segment = Table(
     "segment",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("name", String(255), nullable=False, unique=True),
     Column("kind", String(16), nullable=False),
     Column("tenant", String(128), nullable=False),

@@ -157,11 +157,10 @@ def test_an_audit_that_was_forged_is_found(lake: Lake) -> None:
         (sa.delete(chain_head), "the chain itself ends with 0"),
         (sa.update(chain_head).values(signature=None), "is not signed"),
         (sa.update(chain_head).values(signature="é:\0"), NOT_A_KEY),
-        (sa.update(chain_head).values(signature=sa.literal_column("x'ff'")), NOT_A_KEY),
         (sa.update(chain_head).values(at=1), NOT_A_KEY),
         (sa.update(chain_head).values(cut_number=1), "after 1 comes 1"),
     ],
-    ids=["deleted", "unsigned", "garbage", "bytes", "another time", "cut"],
+    ids=["deleted", "unsigned", "garbage", "another time", "cut"],
 )
 def test_a_head_without_its_signature_is_none(
     database: Database, change: Any, why: str, chain: Chain

@@ -69,6 +69,12 @@ def test_an_empty_database_gets_its_tables(database: Database) -> None:
         assert migrations.check(database) == migrations.REVISION
 
 
+def test_a_value_of_another_type_is_refused(database: Database) -> None:
+    migrations.upgrade(database)
+    with pytest.raises(sa.exc.DBAPIError), database.write() as connection:
+        connection.exec_driver_sql("UPDATE lake_head SET snap = 'many'")
+
+
 def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -> None:
     """A migration can change only what it can name."""
     migrations.upgrade(database)

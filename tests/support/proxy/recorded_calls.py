@@ -56,16 +56,18 @@ def wrong_calls(calls: list[dict[str, Any]], engine: EngineProcess) -> list[str]
 
 
 def branches(calls: list[dict[str, Any]]) -> dict[str, int]:
-    """Count the branches of each session, as a shard makes them."""
-    ends: defaultdict[str, list[list[int]]] = defaultdict(list)
+    """Count the branches of each session, as a shard makes them. A prompt that was sent again
+    replaces the answer that the engine's end kept from its harness."""
+    ends: defaultdict[str, list[tuple[list[int], list[int]]]] = defaultdict(list)
     for each in calls:
         if not _is_broken(each):
             tokens, known = each["payload"]["tokens"], ends[each["session_id"]]
             prompt = tokens["prompt_ids"]
-            before = [end for end in known if prompt[: len(end)] == end]
-            if before:
-                known.remove(max(before, key=len))
-            known.append(prompt + tokens["completion_ids"])
+            again = [branch for branch in known if branch[0] == prompt]
+            before = [branch for branch in known if prompt[: len(branch[1])] == branch[1]]
+            if again or before:
+                known.remove(max(again or before, key=lambda branch: len(branch[1])))
+            known.append((prompt, prompt + tokens["completion_ids"]))
     return {session: len(known) for session, known in ends.items()}
 
 

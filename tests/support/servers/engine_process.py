@@ -44,8 +44,8 @@ class LoggingEngine(ScriptedEngine):
     def sample(self, request: Document, prompt: list[int]) -> tuple[ScriptedAnswer, Sampled]:
         answer, sampled = super().sample(request, prompt)
         line = vars(sampled) | {"id": f"{self.name}-{len(self.sampled)}"}
-        with self.log.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        with self.log.open("ab", buffering=0) as file:  # a kill does not cut a line in two
+            file.write(json.dumps(line).encode() + b"\n")
         return answer, sampled
 
 

@@ -14,7 +14,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 @pytest.fixture(scope="module")
 def service(start: Callable[..., Any]) -> Iterator[Any]:
-    with start(query_seconds_max=1, query_answer_bytes_max=100_000) as running:
+    with start(query_answer_bytes_max=100_000) as running:
         for key, text in (("ingest", "mine"), ("bolt", "theirs")):
             events = b"\n".join(
                 json.dumps(

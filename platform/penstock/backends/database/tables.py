@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from sqlalchemy import DDL, BigInteger, Column, Integer, MetaData, String, Table, event
+from sqlalchemy import DDL, BigInteger, Boolean, Column, Float, MetaData, String, Table, event
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateTable
 
 from penstock.core.room import rooms
 
@@ -16,8 +18,19 @@ NAMES = {
 
 metadata = MetaData(naming_convention=NAMES)
 
-# SQLite numbers rows only in a column that is exactly INTEGER.
-Number = BigInteger().with_variant(Integer, "sqlite")
+for kind, name in {
+    BigInteger: "INTEGER",
+    Boolean: "INTEGER",
+    Float: "REAL",
+    String: "TEXT",
+}.items():
+    compiles(kind, "sqlite")(lambda _kind, _compiler, _name=name, **_options: _name)
+
+
+@compiles(CreateTable, "sqlite")
+def _strict_table(create: CreateTable, compiler: Any, **options: Any) -> str:
+    """Make SQLite refuse values of another type, as PostgreSQL does."""
+    return f"{compiler.visit_create_table(create, **options).rstrip()} STRICT"
 
 
 def name_columns(*names: str, **options: Any) -> list[Column[str]]:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
 from penstock.backends.audit.hash_chain import link_columns
-from penstock.backends.database.tables import Number, keep_rows, metadata, name_columns
+from penstock.backends.database.tables import keep_rows, metadata, name_columns
 
 if TYPE_CHECKING:
     from penstock.lake.query.view_sources import ViewSources
@@ -42,7 +42,7 @@ checkpoint_shard = Table(
 checkpoint_move = Table(
     "checkpoint_move",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     *name_columns("tenant", "checkpoint", nullable=False),
     Column("from_state", String(16)),
     Column("to_state", String(16), nullable=False),

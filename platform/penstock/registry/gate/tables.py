@@ -2,13 +2,13 @@
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
-from penstock.backends.database.tables import Number, keep_rows, metadata, name_columns
+from penstock.backends.database.tables import keep_rows, metadata, name_columns
 
 #: Looks at live metrics of two checkpoints.
 live_look = Table(
     "live_look",
     metadata,
-    Column("id", Number, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     *name_columns("tenant", "channel", nullable=False),
     #: The channel version at which the comparison started.
     Column("since_version", BigInteger, nullable=False),
