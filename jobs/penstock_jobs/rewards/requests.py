@@ -220,12 +220,15 @@ class Requests:
 
 def asks(text: str) -> bool:
     """Whether a text closes with a question, code aside."""
-    return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
+    said = _CODE.sub("", text) if "```" in text else text
+    return _ASKS.search(said.rstrip()) is not None
 
 
 def count_words(text: str) -> float:
     """Count the user's own words, without what is pasted."""
     said = speech_of(text).text
+    if said.isascii():
+        return len(SPEECH_WORD.findall(said))
     unspaced = len(_UNSPACED.findall(said))
     return len(SPEECH_WORD.findall(_UNSPACED.sub(" ", said))) + unspaced / 2
 
@@ -234,7 +237,8 @@ def count_words(text: str) -> float:
 def words_of(text: str) -> frozenset[str]:
     """Return words of three characters or more; of scripts without spaces, pairs of characters."""
     text = text[:_CHARS_MAX].lower()
-    words = {word for word in _WORD.findall(_UNSPACED.sub(" ", text)) if len(word) >= _WORD_MIN}
+    spaced = text if text.isascii() else _UNSPACED.sub(" ", text)
+    words = {word for word in _WORD.findall(spaced) if len(word) >= _WORD_MIN}
     pairs = (one + other for run in _UNSPACED_RUN.findall(text) for one, other in pairwise(run))
     return frozenset(words.union(pairs))
 

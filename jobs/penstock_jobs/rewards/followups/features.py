@@ -74,11 +74,11 @@ _BAD = frozenset({
 _AGENT_CHARS = 300
 _OF_AGENTS = ("offer", "claim")
 #: A message is read by the judge, and for its kind of work; short ones come again and again.
-_TEXTS_REMEMBERED = 1_024
+_TEXTS_REMEMBERED = 2_048
 
 
 class FeatureRows(msgspec.Struct, frozen=True):
-    """A sparse matrix as triples, in ascending order of rows."""
+    """A sparse matrix as triples, in any order."""
 
     count: int
     row: NDArray[np.int32]
@@ -86,11 +86,13 @@ class FeatureRows(msgspec.Struct, frozen=True):
     value: NDArray[np.float32]
 
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
-        product = np.zeros((self.count, weights.shape[1]))
+        product = np.empty((self.count, weights.shape[1]))
         begins = np.flatnonzero(np.diff(self.row, prepend=-1))
         for at, of_label in enumerate(np.ascontiguousarray(weights.T)):
-            terms = (self.value * of_label.take(self.column)).astype(np.float64)
-            product[self.row[begins], at] = np.add.reduceat(terms, begins)
+            terms = of_label.take(self.column) * self.value
+            # Numbers of 24 bits and like sizes: their sum is exact in any order.
+            sums = np.add.reduceat(terms, begins, dtype=np.float64)
+            product[:, at] = np.bincount(self.row[begins], sums, self.count)
         return product
 
 
@@ -141,9 +143,7 @@ def features(messages: Sequence[Message]) -> FeatureRows:
         _word_grams([reading.end_words for reading in readings], _END_WORDS),
         (np.array(rows, np.int32), np.array(numbers, np.int32), np.array(values, np.float32)),
     ]
-    row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
-    order = np.argsort(row, kind="stable")
-    return FeatureRows(len(messages), row[order], column[order], value[order])
+    return FeatureRows(len(messages), *map(np.concatenate, zip(*blocks, strict=True)))
 
 
 def read(message: Message) -> Reading:
@@ -156,14 +156,14 @@ def read(message: Message) -> Reading:
 
 @lru_cache(_TEXTS_REMEMBERED)
 def _agent_groups(text: str) -> frozenset[str]:
-    signs = lexicon(SIGNS, _OF_AGENTS)
+    signs = lexicon(SIGNS, only=_OF_AGENTS)
     return _names(signs, signs.hits(SPEECH_WORD.findall(text), text))
 
 
 @lru_cache(_TEXTS_REMEMBERED)
 def _said(text: str) -> Reading:
     speech = speech_of(text)
-    cues, signs, _, _ = _lists()
+    known = lexicon(CUES, SIGNS)
     masked, words, clauses = list[str](), list[str](), list[Clause]()
     for clause in speech.clauses:
         said, own, turns = _clause(clause)
@@ -175,15 +175,13 @@ def _said(text: str) -> Reading:
     own_words = tuple(words[:_WORDS])
     counts: dict[str, float] = {}
     opening = set()
-    for words_list in (cues, signs):
-        names = words_list.names
-        for hit in words_list.hits(own_words, text):
-            name = names[hit.group]
-            if name == "pleasantry":
-                continue
-            counts[name] = counts.get(name, 0.0) + 1.0
-            if hit.at < _OPENING_WORDS:
-                opening.add(name)
+    for hit in known.hits(own_words, text):
+        name = known.names[hit.group]
+        if name == "pleasantry":
+            continue
+        counts[name] = counts.get(name, 0.0) + 1.0
+        if hit.at < _OPENING_WORDS:
+            opening.add(name)
     return Reading(
         speech,
         text,
@@ -200,13 +198,13 @@ def _said(text: str) -> Reading:
 @lru_cache(_TEXTS_REMEMBERED)
 def _clause(text: str) -> tuple[str, list[str], list[Clause]]:
     """Return a clause without its topic, its words, and its parts around a contrast."""
-    _, signs, topic, _ = _lists()
+    known, topic = lexicon(CUES, SIGNS), _group_numbers()["topic"]
     words = SPEECH_WORD.findall(text)
-    hits = signs.hits(words, text)
+    hits = known.hits(words, text)
     if any(hit.group == topic for hit in hits):
         text = _masked(text, hits)
         words = SPEECH_WORD.findall(text)
-        hits = signs.hits(words, text)
+        hits = known.hits(words, text)
     return text, words, _turns(text, words, hits)
 
 
@@ -231,7 +229,7 @@ def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
 
 
 def _masked(clause: str, hits: Sequence[Hit]) -> str:
-    topic = _lists().topic
+    topic = _group_numbers()["topic"]
     words = list(SPEECH_WORD.finditer(clause))
     spans = [_span(hit, words) for hit in hits if hit.group == topic]
     for begin, end in sorted(spans, reverse=True):
@@ -240,19 +238,17 @@ def _masked(clause: str, hits: Sequence[Hit]) -> str:
 
 
 def _turns(text: str, words: Sequence[str], hits: Sequence[Hit]) -> list[Clause]:
-    """Cut the text at a contrast ("but", "aber"). `hits` are of SIGNS."""
-    cues, signs, _, contrast = _lists()
+    """Cut the text at a contrast ("but", "aber")."""
+    known, contrast = lexicon(CUES, SIGNS), _group_numbers()["contrast"]
     turn = next((hit for hit in hits if hit.group == contrast), None)
     if turn is None:
-        groups = _names(cues, cues.hits(words, text)) | _names(signs, hits)
-        return [Clause(text, words, False, groups)]
+        return [Clause(text, words, False, _names(known, hits))]
     begin, end = _span(turn, list(SPEECH_WORD.finditer(text)))
     clauses = []
     for piece, turned in ((text[:begin].strip(), False), (text[end:].strip(), True)):
         if piece:
             own = SPEECH_WORD.findall(piece)
-            groups = _names(cues, cues.hits(own, piece)) | _names(signs, signs.hits(own, piece))
-            clauses.append(Clause(piece, own, turned, groups))
+            clauses.append(Clause(piece, own, turned, _names(known, known.hits(own, piece))))
     return clauses
 
 
@@ -275,24 +271,9 @@ def _is_short(clauses: Sequence[Clause]) -> bool:
     return len(text) < _END_UNSPACED_MIN
 
 
-class _Lists(NamedTuple):
-    cues: Lexicon
-    signs: Lexicon
-    #: Numbers of two groups of signs.
-    topic: int
-    contrast: int
-
-
-@cache
-def _lists() -> _Lists:
-    signs = lexicon(SIGNS)
-    return _Lists(lexicon(CUES), signs, signs.names.index("topic"), signs.names.index("contrast"))
-
-
 @cache
 def _group_numbers() -> dict[str, int]:
-    names = (*lexicon(CUES).names, *lexicon(SIGNS).names)
-    return {name: number for number, name in enumerate(names)}
+    return {name: number for number, name in enumerate(lexicon(CUES, SIGNS).names)}
 
 
 def _cells(message: Message, reading: Reading) -> Iterator[tuple[int, float]]:

@@ -47,10 +47,9 @@ def kind_features(texts: Sequence[str]) -> FeatureRows:
     known = features([Message(text=text) for text in texts])
     own = [(row, column) for row, text in enumerate(texts) for column in _own_columns(text)]
     row, column = np.array(own, np.int32).reshape(-1, 2).T
-    rows, order = np.concatenate([known.row, row]), np.concatenate([known.column, column])
     value = np.concatenate([known.value, np.ones(len(own), np.float32)])
-    by_row = np.argsort(rows, kind="stable")
-    return FeatureRows(len(texts), rows[by_row], order[by_row], value[by_row])
+    row, column = np.concatenate([known.row, row]), np.concatenate([known.column, column])
+    return FeatureRows(len(texts), row, column, value)
 
 
 def _own_columns(text: str) -> list[int]:

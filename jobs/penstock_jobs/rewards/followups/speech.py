@@ -218,7 +218,8 @@ class Lexicon:
     names: tuple[str, ...]
     phrases: dict[str, tuple[int, ...]]
     stems: dict[str, tuple[int, ...]]
-    unspaced: tuple[re.Pattern[str], ...]
+    #: By group.
+    unspaced: dict[int, re.Pattern[str]]
     #: First words of phrases, with their second words.
     openers: dict[str, frozenset[str]]
     _known: dict[str, _KnownWord | None] = field(default_factory=dict, repr=False)
@@ -244,7 +245,7 @@ class Lexicon:
                 groups |= dict.fromkeys(self.phrases.get(phrase, ()), length)
             hits += [Hit(group, at, length) for group, length in groups.items()]
         if not text.isascii() and _UNSPACED.search(text):
-            for group, pattern in enumerate(self.unspaced):
+            for group, pattern in self.unspaced.items():
                 for match in pattern.finditer(text):
                     hits.append(Hit(group, match.start(), len(match[0]), unspaced=True))
         return hits
@@ -262,18 +263,19 @@ class Lexicon:
 
 
 @cache
-def lexicon(file: str, only: tuple[str, ...] = ()) -> Lexicon:
-    """Load all groups of a file, or `only` these."""
-    source = files("penstock_jobs.rewards.followups") / file
-    groups = tomllib.loads(source.read_text(encoding="utf-8"))
+def lexicon(*names: str, only: tuple[str, ...] = ()) -> Lexicon:
+    """Load all groups of some files, or `only` these."""
+    folder, groups = files("penstock_jobs.rewards.followups"), dict[str, str]()
+    for name in names:
+        groups |= tomllib.loads((folder / name).read_text(encoding="utf-8"))
     groups = {name: groups[name] for name in only or groups}
     phrases: dict[str, tuple[int, ...]] = {}
     stems: dict[str, tuple[int, ...]] = {}
-    unspaced: list[re.Pattern[str]] = []
+    unspaced: dict[int, re.Pattern[str]] = {}
     for group, lines in enumerate(groups.values()):
         cues = [cue for line in lines.splitlines() for cue in re.split(", *", line) if cue]
-        anywhere = [cue for cue in cues if _UNSPACED.search(cue)]
-        unspaced.append(re.compile("|".join(map(re.escape, anywhere)) or r"(?!)"))
+        if anywhere := [re.escape(cue) for cue in cues if _UNSPACED.search(cue)]:
+            unspaced[group] = re.compile("|".join(anywhere))
         for cue in cues:
             kind, key = (stems, cue[:-1]) if cue.endswith("*") else (phrases, cue)
             if group not in kind.get(key, ()):
@@ -284,4 +286,4 @@ def lexicon(file: str, only: tuple[str, ...] = ()) -> Lexicon:
         if more:
             openers[first].add(more[0])
     seconds = {word: frozenset(following) for word, following in openers.items()}
-    return Lexicon(tuple(groups), phrases, stems, tuple(unspaced), seconds)
+    return Lexicon(tuple(groups), phrases, stems, unspaced, seconds)

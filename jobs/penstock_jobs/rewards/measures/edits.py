@@ -285,8 +285,9 @@ def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
     left = Counter(before.splitlines())
     comments = written = 0
     within = False
+    quotes = start == "#" and ('"""' in after or "'''" in after)
     for line in after.splitlines():
-        opens = line.count('"""') + line.count("'''") if start == "#" else 0
+        opens = line.count('"""') + line.count("'''") if quotes else 0
         in_quotes = within or opens > 0
         within = within ^ (opens % 2 == 1)
         known = left.get(line)

@@ -8,7 +8,7 @@ from functools import partial, wraps
 from itertools import groupby
 from math import log
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import NoParameters, Reward
 from penstock_jobs.rewards.requests import RawJudgeParameters, Request, Scores, asks, requests_of
-from penstock_jobs.rewards.rows import RewardRows, Standing, query_rows
+from penstock_jobs.rewards.rows import RewardRows, Standing, Target, query_rows
 
 _TABLES = ("turns", "model_calls", "tool_calls", "edits")
 TERMINAL_TOOLS = (
@@ -27,7 +27,7 @@ TERMINAL_TOOLS = (
 Turn = dict[str, Any]
 
 
-class TurnScore(NamedTuple):
+class TurnScore(msgspec.Struct, frozen=True, gc=False):
     value: float | None
     reason: str | None = None
     weight: float = 1.0
@@ -39,11 +39,11 @@ TurnScorer = Callable[[Turn], TurnScore | None]
 
 def mean(scores: list[TurnScore]) -> TurnScore:
     """Return the weighted mean; without values, the reason of the last turn."""
-    known = [(value, weight) for value, _, weight in scores if value is not None]
+    known = [(score.value, score.weight) for score in scores if score.value is not None]
     if not known:
         return TurnScore(None, scores[-1].reason, sum(score.weight for score in scores))
-    weight = sum(weight for _, weight in known)
-    total = sum(weight * value for value, weight in known)
+    weight = sum([weight for _, weight in known])
+    total = sum([weight * value for value, weight in known])
     return TurnScore(total / weight if weight else 0.0, None, weight)
 
 
@@ -61,20 +61,18 @@ def turn_reward(score: TurnScorer) -> Reward:
 def score_turns(name: str, bucket: Bucket, score: TurnScorer) -> pa.Table:
     rows = RewardRows(name)
     for session, turns in facts_by_session(bucket):
-        scores, checkpoints = list[TurnScore](), set[str | None]()
-        for turn in turns:
-            if (own := score(turn)) is not None:
-                scores.append(own)
-                checkpoints.add(turn["checkpoint"])
-                value, reason, weight = own
-                target, checkpoint = str(turn["turn"]), turn["checkpoint"]
-                rows.add(
-                    session, ("turn", target), value, reason, weight=weight, checkpoint=checkpoint
-                )
-        if scores:
-            value, reason, weight = mean(scores)
-            common = checkpoints.pop() if len(checkpoints) == 1 else None
-            rows.add(session, ("session", session), value, reason, weight=weight, checkpoint=common)
+        scored: list[tuple[Target, TurnScore, str | None]] = [
+            (("turn", str(turn["turn"])), own, turn["checkpoint"])
+            for turn in turns
+            if (own := score(turn)) is not None
+        ]
+        if scored:
+            served = {checkpoint for _, _, checkpoint in scored}
+            common = served.pop() if len(served) == 1 else None
+            scored.append((("session", session), mean([own for _, own, _ in scored]), common))
+        for target, own, checkpoint in scored:
+            value, reason, weight = own.value, own.reason, own.weight
+            rows.add(session, target, value, reason, weight=weight, checkpoint=checkpoint)
     return rows.table()
 
 
@@ -242,7 +240,11 @@ def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
     return score_turns("only_terminal", bucket, score)
 
 
-_LENGTHS = ("thinking", "calling", "output", "final", "calls", "rounds")
+#: By length, the column with it.
+_LENGTHS = {
+    "thinking": "thinking_tokens", "calling": "calling_tokens", "output": "output_chars",
+    "final": "final_tokens", "calls": "tool_calls", "rounds": "model_calls",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -287,25 +289,25 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     """
 
     weights = {name: getattr(parameters, f"weight_{name}") for name in _LENGTHS}
-    all_lengths = {
-        (turn["session_id"], turn["turn"]): _lengths(turn, parameters)
-        for turn in turn_facts(bucket)
-    }
+
+    def size(name: str, turn: Turn) -> float:
+        units = parameters.output_chars_per_token if name == "output" else 1.0
+        return float(turn[_LENGTHS[name]] or 0) / units
 
     def penalty(turn: Turn) -> TurnScore | None:
-        if not (lengths := all_lengths[turn["session_id"], turn["turn"]]):
+        if not turn["model_calls"]:
             return None
         if turn["without_usage"]:
             return TurnScore(None, "no_usage")
-        x = sum(weights[name] * size for name, size in lengths.items())
+        x = sum([weight * size(name, turn) for name, weight in weights.items()])
         return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
     def length(name: str, turn: Turn) -> TurnScore | None:
-        if not (lengths := all_lengths[turn["session_id"], turn["turn"]]):
+        if not turn["model_calls"]:
             return None
         if turn["without_usage"] and name in ("thinking", "calling", "final"):
             return TurnScore(None, "no_usage")
-        return TurnScore(lengths[name])
+        return TurnScore(size(name, turn))
 
     of_lengths = [score_turns(f"length_{name}", bucket, partial(length, name)) for name in _LENGTHS]
     return pa.concat_tables([score_turns("length_penalty", bucket, penalty), *of_lengths])
@@ -315,19 +317,6 @@ def bent(x: float, k: float, q: float) -> float:
     if abs(q - 1) < 1e-9:
         return log(1 + k * x) / k
     return float(((1 + k * x) ** (1 - q) - 1) / (k * (1 - q)))
-
-
-def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
-    if not turn["model_calls"]:
-        return {}
-    return {
-        "thinking": float(turn["thinking_tokens"] or 0),
-        "calling": float(turn["calling_tokens"] or 0),
-        "output": turn["output_chars"] / parameters.output_chars_per_token,
-        "final": float(turn["final_tokens"] or 0),
-        "calls": float(turn["tool_calls"]),
-        "rounds": float(turn["model_calls"]),
-    }
 
 
 _TODO_TOOLS = (

@@ -22,7 +22,7 @@ from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink, 
 from penstock_jobs.rewards.texts.languages import comment_start, is_comment
 from penstock_jobs.rewards.texts.places import PlaceWeights
 from penstock_jobs.rewards.texts.provenance import FileState, without
-from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit
+from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit, WeighedLine
 
 #: What others put elsewhere in a file may be another matter: it counts by half in the share.
 _ELSEWHERE = 0.5
@@ -109,16 +109,18 @@ def remainder(
     within, elsewhere = put or (0, 0)
     if edit.deleted:
         return Remainder(max(edit.ink_size - back - again, 0.0), back, within, elsewhere)
-    if (size := edit.sizes.get(comments)) is None:
-        size = edit.sizes[comments] = _taken(edit, (), edit.written, comments)
+    if comments not in edit.lines:
+        edit.lines[comments] = _weighed_lines(edit, comments)
+    lines = edit.lines[comments]
+    size = sum(weight * chars for _, _, chars, weight in lines)
     if edit.is_as_made(at_end):
         return Remainder(size, 0.0, within, elsewhere)
     alive = survival.survivors(edit, at_end)
     reworked = [(start, start + length) for start, length in at_end.reworked]
     standing = [(origin, origin + length) for origin, _, _, length in alive]
     lost = without(edit.written, standing)
-    taken = _taken(edit, alive, without(lost, reworked), comments)
-    own = _taken(edit, (), without(lost, without(lost, reworked)), comments) if reworked else 0.0
+    taken = _taken(edit.after, lines, alive, without(lost, reworked))
+    own = _taken(edit.after, lines, (), without(lost, without(lost, reworked))) if reworked else 0.0
     return Remainder(max(size - taken - own, 0.0), taken, within, elsewhere)
 
 
@@ -130,6 +132,10 @@ def _put(
     None if nobody can tell, because the file was never seen as a whole before."""
     home, before = seen.home, seen.before
     if home is None or edit.made is None or not home.text.strip():
+        return 0, 0
+    if home is edit.made and all(
+        owner == edit.owner or owner not in request for owner, _ in home.ranges
+    ):
         return 0, 0
     # Else others wrote some of its text, nobody knows whether before the edit or after it.
     if home.unseen <= edit.made.unseen:
@@ -148,32 +154,41 @@ def _put(
     return within, max(home.ink_of_others - before.ink_of_others - within, 0)
 
 
-def _taken(
-    edit: TrackedEdit, alive: Sequence[Survivor], lost: Sequence[Stretch], comments: float
-) -> float:
-    """Count lost text, and the changed part of lines that are partly there."""
-    total = 0.0
+def _weighed_lines(edit: TrackedEdit, comments: float) -> list[WeighedLine]:
     text, start = edit.after, comment_start(edit.path or "")
     if start is not None and start not in text:
         start = None
-    at = 0
+    lines = []
     for begin, end in survival.lines_of(text, edit.written):
+        weight = 1.0
+        if start and is_comment(text[text.rfind("\n", 0, begin) + 1 : end].strip(), start):
+            weight = comments
+        lines.append((begin, end, ink_count(text[begin:end]), weight))
+    return lines
+
+
+def _taken(
+    text: str, lines: Iterable[WeighedLine], alive: Sequence[Survivor], lost: Sequence[Stretch]
+) -> float:
+    """Count lost text, and the changed part of lines that are partly there."""
+    total = 0.0
+    at = 0
+    for begin, end, size, weight in lines:
         while at < len(lost) and lost[at][1] <= begin:
             at += 1
         if at == len(lost):
             break
-        if lost[at][0] >= end:
-            continue
-        gone = sum(
-            ink_count(text[max(first, begin) : min(last, end)])
-            for first, last in lost[at:]
-            if first < end
-        )
-        size = ink_count(text[begin:end])
-        left = survival.credit(text, [(begin, end)], alive) if gone < size else 0.0
-        line = text[text.rfind("\n", 0, begin) + 1 : end].strip()
-        weight = comments if start and is_comment(line, start) else 1.0
-        total += weight * max(gone, size - left)
+        first, last = lost[at]
+        if first <= begin and last >= end:
+            total += weight * size
+        elif first < end:
+            gone = sum(
+                ink_count(text[max(first, begin) : min(last, end)])
+                for first, last in lost[at:]
+                if first < end
+            )
+            left = survival.credit(text, [(begin, end)], alive) if gone < size else 0.0
+            total += weight * max(gone, size - left)
     return total
 
 

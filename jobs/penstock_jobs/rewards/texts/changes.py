@@ -404,6 +404,10 @@ def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
 
 
 def _same_ink(old: _TextLine, new: _TextLine) -> list[Block]:
+    bare = old.raw.strip()
+    if bare == new.raw.strip():  # mostly lines are only indented anew
+        i, j = old.raw.index(bare), new.raw.index(bare)
+        return [Block(old.start + i, new.start + j, len(bare))]
     return _map_ink([old], [new], [Block(0, 0, len(old.ink))])
 
 

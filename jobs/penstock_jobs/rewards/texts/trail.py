@@ -46,6 +46,10 @@ class RequestSpan(NamedTuple):
     praised_us: tuple[int, ...] = ()
 
 
+#: A line or a part of one: begin, end, characters without white space, weight.
+WeighedLine = tuple[int, int, int, float]
+
+
 class EditRange(NamedTuple):
     before: str
     after: str
@@ -108,8 +112,8 @@ class TrackedEdit:
     praised: HorizonState | None = None
     #: Surviving text by the states that hold it, computed on demand.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
-    #: Written characters with lines of comments by this weight, computed on demand.
-    sizes: dict[float, float] = field(default_factory=dict, repr=False)
+    #: Written lines by the weight of lines of comments, computed on demand.
+    lines: dict[float, list[WeighedLine]] = field(default_factory=dict, repr=False)
 
     def put(self, made: FileState) -> None:
         self.made = made

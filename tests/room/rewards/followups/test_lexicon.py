@@ -24,7 +24,7 @@ def plain_hits(words_list: Lexicon, words: Sequence[str], text: str) -> Iterator
                 groups |= dict.fromkeys(words_list.phrases.get(phrase, ()), length)
         for group, length in groups.items():
             yield Hit(group, at, length)
-    for group, pattern in enumerate(words_list.unspaced):
+    for group, pattern in words_list.unspaced.items():
         for match in pattern.finditer(text):
             yield Hit(group, match.start(), len(match[0]), unspaced=True)
 
