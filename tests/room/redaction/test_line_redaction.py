@@ -388,3 +388,13 @@ def test_both_screens_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = screen_of(built_in)
     assert isinstance(slow, rules._ScreenOneByOne)
     assert [quick.marks(line) for line in lines] == [slow.marks(line) for line in lines]
+
+
+def test_a_screen_is_kept_for_the_next_process_and_a_damaged_one_is_made_anew(
+    tmp_path: Path,
+) -> None:
+    for _process in range(3):
+        rules._compiled_screen.cache_clear()
+        assert screen_of(built_in_rules(), tmp_path).marks(b"postgres://u:secret@host")
+        [kept] = tmp_path.glob("*.screen")
+        kept.write_bytes(bytes(100))

@@ -88,7 +88,7 @@ def test_a_hostile_line_is_looked_at_a_few_times_and_in_turns(
 ) -> None:
     screens: list[CountingScreen] = []
 
-    def counting(rules: Sequence[Rule]) -> CountingScreen:
+    def counting(rules: Sequence[Rule], _folder: object) -> CountingScreen:
         screens.append(CountingScreen(rules))
         return screens[0]
 

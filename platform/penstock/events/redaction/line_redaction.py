@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import msgspec
@@ -96,9 +97,9 @@ class RedactedLines:
 class RulesInUse:
     """The rules of a book, ready for use. Without rules nothing is scanned."""
 
-    def __init__(self, book: RuleBook, key: Callable[[], bytes]) -> None:
+    def __init__(self, book: RuleBook, key: Callable[[], bytes], folder: Path | None) -> None:
         self.modes = book.modes
-        self.screen: Screen | None = screen_of(book.rules) if book.rules else None
+        self.screen: Screen | None = screen_of(book.rules, folder) if book.rules else None
         self.mask = TextMask(book.rules, self.screen, key) if self.screen is not None else None
 
     def strictest(self, counts: Counter[str]) -> tuple[Mode, str]:
@@ -124,10 +125,13 @@ class LineRedactor:
         *,
         modes_of: ModesOf = lambda _tenant: None,
         book_of: Callable[[KindModes], RuleBook] | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self._default = RulesInUse(book, key)
+        self._default = RulesInUse(book, key, folder)
         self._modes_of = modes_of
-        self._own = cache(lambda modes: RulesInUse(book_of(modes) if book_of else book, key))
+        self._own = cache(
+            lambda modes: RulesInUse(book_of(modes) if book_of else book, key, folder)
+        )
         self._sessions: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @classmethod
@@ -136,7 +140,8 @@ class LineRedactor:
     ) -> Self:
         room = settings.room(RedactionSettings)
         book_of = partial(rule_book_of, room)
-        return cls(book_of(), cache(key), modes_of=modes_of, book_of=book_of)
+        folder = settings.data if settings.data.is_dir() else None
+        return cls(book_of(), cache(key), modes_of=modes_of, book_of=book_of, folder=folder)
 
     def _rules_of(self, tenant: str) -> RulesInUse:
         modes = self._modes_of(tenant)

@@ -4,9 +4,11 @@ The screen finds which rules may match some bytes. With hyperscan one scan of a 
 microseconds. Without it the rules are tried one by one: the same answers, forty times slower."""
 
 import base64
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.files import make_private_once
 from penstock.core.toml_document import (
     Positive,
     parse_toml,
@@ -50,7 +53,7 @@ class Rule:
     kind: Kind
     type: str
     anchor: bytes
-    pattern: re.Pattern[str]
+    text: str
     checks: tuple[Callable[[Candidate], bool], ...] = ()
     #: One of them is in each match; unknown where it is empty.
     needles: tuple[str, ...] = ()
@@ -74,6 +77,10 @@ class Rule:
                     yield match
                     begin = match.end()
                     break
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile(self.text, re.DOTALL)
 
     @cached_property
     def head(self) -> re.Pattern[str]:
@@ -182,8 +189,11 @@ def _rule(written: _RuleText, where: str, known: Mapping[str, Rule]) -> Rule:
         raise InvalidInput(what=where, why=why)
     if written.id in known and written == _RuleText(written.id, mode=written.mode):
         return replace(known[written.id], mode=written.mode)
-    pattern = _compiled(written.pattern or "", "pattern", where)
-    anchor = _compiled(written.anchor or pattern.pattern, "anchor", where).pattern
+    pattern = written.pattern or ""
+    anchor = written.anchor or pattern
+    if known:  # an operator's; tests compile those built in
+        _refuse_unfit(pattern, "pattern", where)
+        _refuse_unfit(anchor, "anchor", where)
     if _LOOKS_AROUND.search(anchor):
         why = "anchor, or the pattern without one, looks around, back or for the border of a word"
         raise InvalidInput(what=where, why=why)
@@ -194,7 +204,7 @@ def _rule(written: _RuleText, where: str, known: Mapping[str, Rule]) -> Rule:
         kind=written.kind,
         type=type_,
         anchor=anchor.encode(),
-        pattern=pattern,
+        text=pattern,
         checks=tuple(CHECKS[name] for name in written.checks),
         needles=written.needles or words,
         words=words,
@@ -203,14 +213,13 @@ def _rule(written: _RuleText, where: str, known: Mapping[str, Rule]) -> Rule:
     )
 
 
-def _compiled(text: str, key: str, where: str) -> re.Pattern[str]:
+def _refuse_unfit(text: str, key: str, where: str) -> None:
     try:
         compiled = re.compile(text, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidInput(what=where, why=f"{key} is no regular expression: {error}") from error
     if compiled.search("") is not None:
         raise InvalidInput(what=where, why=f"{key} matches the empty text")
-    return compiled
 
 
 def rule_book_of(settings: RedactionSettings, modes: KindModes | None = None) -> RuleBook:
@@ -246,19 +255,22 @@ class Screen(Protocol):
         """Find the indexes of rules that may match, and the marks above."""
 
 
-def screen_of(rules: Sequence[Rule]) -> Screen:
-    return _compiled_screen(tuple((rule.anchor, rule.needles) for rule in rules))
+def screen_of(rules: Sequence[Rule], folder: Path | None = None) -> Screen:
+    """Make the screen. One that is compiled is kept in the folder, for the next process."""
+    return _compiled_screen(tuple((rule.anchor, rule.needles) for rule in rules), folder)
 
 
-@cache  # compiling takes 100 ms, and tenants with other modes have the same rules
-def _compiled_screen(of_rules: tuple[tuple[bytes, tuple[str, ...]], ...]) -> Screen:
+@cache  # tenants with other modes have the same rules
+def _compiled_screen(
+    of_rules: tuple[tuple[bytes, tuple[str, ...]], ...], folder: Path | None
+) -> Screen:
     anchors = [*enumerate(anchor for anchor, _ in of_rules)]
     anchors += [(mark, pattern.encode()) for mark, pattern in _HIDING.items()]
     words = _hidden_words([needles for _, needles in of_rules])
     for at in range(0, len(words), _WORDS_AT_ONCE):
         anchors.append((HIDDEN_WORD, "|".join(words[at : at + _WORDS_AT_ONCE]).encode()))
     try:
-        return _ScreenAtOnce(anchors)
+        return _ScreenAtOnce(anchors, folder)
     except ImportError:
         return _ScreenOneByOne(anchors)
 
@@ -300,28 +312,16 @@ def _in_base64(content: bytes) -> Iterator[str]:
         places = slice(bits[0] // 6, -(-bits[1] // 6))
         filled = (
             base64.b64encode(bytes([fill]) * before + content + bytes([fill]) * 2).decode()[places]
-            for fill in range(256)
+            for fill in range(0, 256, 17)  # all values of either half of a byte
         )
         letters = ["".join(sorted(set(of_place))) for of_place in zip(*filled, strict=True)]
         yield "".join(re.escape(of) if len(of) == 1 else f"[{re.escape(of)}]" for of in letters)
 
 
 class _ScreenAtOnce:
-    def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
-        import hyperscan
-
+    def __init__(self, anchors: list[tuple[int, bytes]], folder: Path | None) -> None:
         self._marks, expressions = zip(*anchors, strict=True)
-        self._database: Any = hyperscan.Database()
-        try:
-            self._database.compile(
-                expressions=list(expressions),
-                ids=list(range(len(anchors))),
-                elements=len(anchors),
-                flags=[hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE] * len(anchors),
-            )
-        except hyperscan.error as error:
-            why = f"an anchor is too large or not supported: {error}"
-            raise RedactionRulesInvalid(file="in use", why=why) from error
+        self._database = _kept_database(expressions, folder) if folder else _database(expressions)
         # The memory of a scan serves one thread at a time.
         self._lock = threading.Lock()
         self._matched: list[int] = []
@@ -337,6 +337,41 @@ class _ScreenAtOnce:
 
     def _note(self, number: int, *_place: object) -> None:
         self._matched.append(number)
+
+
+def _database(expressions: Sequence[bytes]) -> Any:
+    import hyperscan
+
+    compiled = hyperscan.Database()
+    count = len(expressions)
+    flags = [hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE] * count
+    try:
+        compiled.compile(
+            expressions=list(expressions), ids=list(range(count)), elements=count, flags=flags
+        )
+    except hyperscan.error as error:
+        why = f"an anchor is too large or not supported: {error}"
+        raise RedactionRulesInvalid(file="in use", why=why) from error
+    return compiled
+
+
+def _kept_database(expressions: Sequence[bytes], folder: Path) -> Any:
+    """Load the database that a process before has compiled, which takes half a second. Hyperscan
+    refuses one that is damaged, or of another version or processor."""
+    import hyperscan
+
+    file = (
+        folder / f"redaction-{hashlib.sha256(repr(expressions).encode()).hexdigest()[:16]}.screen"
+    )
+    with suppress(OSError, hyperscan.error):
+        loaded = hyperscan.loadb(file.read_bytes(), hyperscan.HS_MODE_BLOCK)
+        loaded.scratch = hyperscan.Scratch(loaded)
+        return loaded
+    compiled = _database(expressions)
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        make_private_once(file, hyperscan.dumpb(compiled))
+    return compiled
 
 
 class _ScreenOneByOne:
