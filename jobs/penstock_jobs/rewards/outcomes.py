@@ -21,7 +21,7 @@ from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import TABLES, Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.definition import NAME, UNKNOWN, Definition, Term, combine, together
 from penstock_jobs.rewards.measures.edits import edit_persistence
-from penstock_jobs.rewards.measures.turns import turn_facts
+from penstock_jobs.rewards.measures.turns import facts_by_session
 from penstock_jobs.rewards.measures.work_left import WorkParameters, works
 from penstock_jobs.rewards.requests import Request, requests_of
 from penstock_jobs.rewards.rows import (
@@ -256,19 +256,17 @@ def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
     for request in requests_of(bucket).all:
         if request.text or request.acted:
             requests[request.session_id].append(request)
-    calls: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for turn in turn_facts(bucket):
-        calls[turn["session_id"]].append((turn["tool_calls"], turn["invalid_tool_calls"]))
+    turns = dict(facts_by_session(bucket))
     counted = []
     for outcome in outcomes:
-        own, called = requests[outcome.session_id], calls[outcome.session_id]
+        own, acts = requests[outcome.session_id], turns.get(outcome.session_id, ())
         counts = (
             len(own),
             sum(request.edited for request in own),
             sum(request.edited or request.answered for request in own),
             sum(request.asked_back for request in own),
-            sum(count for count, _ in called),
-            sum(invalid for _, invalid in called),
+            sum(turn["tool_calls"] for turn in acts),
+            sum(turn["invalid_tool_calls"] for turn in acts),
         )
         counted.append(Tally(outcome.checkpoint, outcome.kind, outcome.reason, *counts))
     return counted

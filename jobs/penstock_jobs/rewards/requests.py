@@ -205,11 +205,11 @@ class Requests:
                 rows.add_standing(session, target, score, horizon_s, checkpoint)
                 of_sessions.setdefault((session, horizon_s), []).append((score, checkpoint))
         for (session, horizon_s), parts in of_sessions.items():
-            state, value, reason, _, due_us = together([score for score, _ in parts])
-            size = sum(score.weight for score, _ in parts)
-            whole = Standing(state, value, reason, size, due_us)
-            served = {checkpoint for _, checkpoint in parts}
-            alone = served.pop() if len(served) == 1 else None
+            whole, alone = parts[0]
+            if len(parts) > 1:
+                size = sum(score.weight for score, _ in parts)
+                whole = together([score for score, _ in parts])._replace(weight=size)
+                alone = alone if len({checkpoint for _, checkpoint in parts}) == 1 else None
             rows.add_standing(session, ("session", session), whole, horizon_s, alone)
         return rows.table()
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.definition import find_definition, parse_definition
 from penstock_jobs.rewards.history.session_chains import gather_chain, parents_of
-from penstock_jobs.rewards.measures.turns import turn_facts
+from penstock_jobs.rewards.measures.turns import facts_by_session
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import DAY_US, answered, edited, said
 from tests.support.reward_runs import CURRENT, run_at, started, thumbs, whole
@@ -216,7 +216,7 @@ def test_what_was_said_alike_after_the_ways_parted_is_no_copy(lake: HandLake) ->
     lake.store([started("fork", "a", "fork"), *fork])
     run_at(lake, 86_400, DEFINITION)
     bucket = gather_chain(lake.lake, SessionId("default", "fork"), START_US + DAY_US)
-    asked = [turn["turn"] for turn in turn_facts(bucket) if turn["asked"]]
+    asked = [turn["turn"] for turn in dict(facts_by_session(bucket))["fork"] if turn["asked"]]
     assert asked == [2, 3]
 
 

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
 from typing import NamedTuple, TypeAlias
 
@@ -71,6 +71,7 @@ _POLITE = frozenset({"pleasantry", "thanks"})
 _BAD = frozenset({
     "fails", "failing", "wrong", "amiss", "undo", "taking_back", "displeased", "reproach",
 })  # fmt: skip
+_QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _AGENT_CHARS = 300
 _OF_AGENTS = ("offer", "claim")
 #: A message is read by the judge, and for its kind of work; short ones come again and again.
@@ -130,18 +131,15 @@ def columns() -> int:
 
 def features(messages: Sequence[Message]) -> FeatureRows:
     readings = [read(message) for message in messages]
-    cells = [
-        (row, column, value)
-        for row, (message, reading) in enumerate(zip(messages, readings, strict=True))
-        for column, value in _cells(message, reading)
-    ]
-    rows, numbers, values = zip(*cells, strict=True)
+    cells = [list(_cells(*each)) for each in zip(messages, readings, strict=True)]
+    rows = np.repeat(np.arange(len(cells), dtype=np.int32), list(map(len, cells)))
+    numbers, values = zip(*chain.from_iterable(cells), strict=True)
     blocks = [
         _character_grams([reading.text for reading in readings], _CHARACTERS),
         _word_grams([reading.words for reading in readings], _SAID),
         _character_grams([reading.end_text for reading in readings], _END_CHARACTERS),
         _word_grams([reading.end_words for reading in readings], _END_WORDS),
-        (np.array(rows, np.int32), np.array(numbers, np.int32), np.array(values, np.float32)),
+        (rows, np.array(numbers, np.int32), np.array(values, np.float32)),
     ]
     return FeatureRows(len(messages), *map(np.concatenate, zip(*blocks, strict=True)))
 
@@ -150,7 +148,8 @@ def read(message: Message) -> Reading:
     reading = _said(message.text)
     if not message.agent:
         return reading
-    agent = _agent_groups(plain(message.agent).lower()[-_AGENT_CHARS:])
+    # A letter may become two in lower case.
+    agent = _agent_groups(plain(message.agent[-2 * _AGENT_CHARS :]).lower()[-_AGENT_CHARS:])
     return msgspec.structs.replace(reading, agent=agent)
 
 
@@ -321,8 +320,8 @@ def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
     count = len(reading.words)
     if len(reading.text) > 6 * count + 10:  # a script without spaces
         count = len(reading.text) // 2
-    asks = said.rstrip().endswith(("?", "؟"))
-    agent_asks = plain(message.agent.rstrip()).endswith(("?", "؟"))
+    asks = said.rstrip().endswith(_QUESTION_MARKS)
+    agent_asks = message.agent.rstrip().endswith(_QUESTION_MARKS)
     questions = said.count("?")
     long_words = {word for word in reading.words if len(word) > 3}
     return (

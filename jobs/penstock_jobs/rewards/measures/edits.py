@@ -6,6 +6,7 @@ from functools import cache
 from operator import attrgetter
 
 import pyarrow as pa
+from rapidfuzz.distance import Prefix
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters, by_session
 from penstock_jobs.rewards.definition import Reward
@@ -282,12 +283,13 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
 
 
 def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
-    left = Counter(before.splitlines())
+    same = before.rfind("\n", 0, Prefix.similarity(before, after)) + 1
+    left = Counter(before[same:].splitlines())
     comments = written = 0
-    within = False
-    quotes = start == "#" and ('"""' in after or "'''" in after)
-    for line in after.splitlines():
-        opens = line.count('"""') + line.count("'''") if quotes else 0
+    quotes = [sign for sign in ('"""', "'''") if start == "#" and sign in after]
+    within = sum(map(before[:same].count, quotes)) % 2 == 1
+    for line in after[same:].splitlines():
+        opens = sum(map(line.count, quotes)) if quotes else 0
         in_quotes = within or opens > 0
         within = within ^ (opens % 2 == 1)
         known = left.get(line)

@@ -76,10 +76,6 @@ def score_turns(name: str, bucket: Bucket, score: TurnScorer) -> pa.Table:
     return rows.table()
 
 
-def turn_facts(bucket: Bucket) -> list[Turn]:
-    return [turn for _, turns in facts_by_session(bucket) for turn in turns]
-
-
 def facts_by_session(bucket: Bucket) -> list[tuple[str, list[Turn]]]:
     def facts() -> list[tuple[str, list[Turn]]]:
         tables = {f"bucket_{name}": getattr(bucket, name) for name in _TABLES}

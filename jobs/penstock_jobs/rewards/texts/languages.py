@@ -5,7 +5,7 @@ indentation or braces."""
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -211,8 +211,11 @@ def is_comment(line: str, start: str) -> bool:
     return line.startswith(start) or (start == "//" and line.startswith(_BLOCK_STYLE))
 
 
+_language = cache(SourceLanguage)
+
+
 @lru_cache(maxsize=4096)
 def language_of(path: str) -> SourceLanguage | None:
     suffix = PurePosixPath(path).suffix[1:].lower()
     comment = "" if suffix in _PROSE else _BY_SUFFIX.get(suffix)
-    return None if comment is None else SourceLanguage(comment, suffix)
+    return None if comment is None else _language(comment, suffix)

@@ -75,7 +75,7 @@ def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) ->
     return _uncovered(state, [(block.j, block.n) for block in blocks], ink_min)
 
 
-def _gone_lines(state: FileState, change: TextChange, ink_min: int) -> list[LooseLines]:
+def gone_lines(state: FileState, change: TextChange, ink_min: int) -> list[LooseLines]:
     blocks = [(block.i, block.n) for block in change.kept + change.moved]
     return _uncovered(state, blocks, ink_min)
 
@@ -133,16 +133,14 @@ class Moves:
     #: Changes by others: time, path, new state, and the change; None for a new file.
     arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
 
-    def vanish(self, ts: int, state: FileState, change: TextChange, taker: int) -> list[LooseLines]:
-        if not state.pieces:
-            return []
-        gone = [
+    def vanish(self, ts: int, gone: Iterable[LooseLines], taker: int) -> list[LooseLines]:
+        owned = [
             lines
-            for lines in _gone_lines(state, change, self.ink_min)
-            if any(run.owner > OTHERS for run in state.cut(lines.start, lines.end))
+            for lines in gone
+            if any(run.owner > OTHERS for run in lines.state.cut(lines.start, lines.end))
         ]
-        self.lost += [(ts, taker, lines) for lines in gone]
-        return gone
+        self.lost += [(ts, taker, lines) for lines in owned]
+        return owned
 
     def bring(self, edit: TrackedEdit, state: FileState) -> FileState:
         """Return the state after an edit. Lines from another file keep their owners."""
@@ -155,9 +153,9 @@ class Moves:
         taken = [gone for _, path, gone in self.taken if path != edit.path]
         return self._brought(state, taken, edit.owner) if taken else state
 
-    def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> Iterator[FileState]:
+    def take(self, edit: TrackedEdit, taken: Iterable[LooseLines]) -> Iterator[FileState]:
         """Note text that an edit removes. Yield files where earlier edits had put it before."""
-        for gone in _gone_lines(state, change, self.ink_min):
+        for gone in taken:
             self.taken.append((edit.ts_us, edit.path, gone))
             for other in self.written:
                 file, made = self.files.get(other.path), other.made

@@ -18,7 +18,7 @@ from penstock_jobs.rewards.texts.changes import (
     place_line_changes,
 )
 from penstock_jobs.rewards.texts.languages import language_of
-from penstock_jobs.rewards.texts.moves import Moves, recall, widen
+from penstock_jobs.rewards.texts.moves import Moves, gone_lines, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
 from penstock_jobs.rewards.texts.places import generated_mark, place_of
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
@@ -157,13 +157,14 @@ class _ChainReplay:
             return
         in_file = provenance.shifted(change, start, len(before), len(after), len(state.text) - end)
         self.watches.rework(state, in_file)
-        self._moves.vanish(edit.ts_us, state, in_file, edit.owner)
+        gone = gone_lines(state, in_file, self._terms.move_min)
+        self._moves.vanish(edit.ts_us, gone, edit.owner)
         live, whole, owner = self.watches.live, state.whole, edit.owner
         now = provenance.after_change(
             state, text, in_file, live, whole=whole, owner=owner, start=start
         )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
-        moved = list(self._moves.take(edit, state, in_file))
+        moved = list(self._moves.take(edit, gone))
         now = self._moves.bring(edit, now)
         for other in [*moved, now]:
             self.watches.restore(other)
@@ -287,7 +288,8 @@ class _ChainReplay:
                 state = replace(state, runs=file.known[text].runs)
             elif base.pieces:
                 state = self._by_others(path, base, state, change)
-            gone = self._moves.vanish(ts, base, change, OTHERS)
+            gone = gone_lines(base, change, self._terms.move_min) if base.pieces else ()
+            gone = self._moves.vanish(ts, gone, OTHERS)
             file.parts, file.shown = [state], [(0, "")]
             for lines in gone:
                 self._moves.claim_elsewhere(ts, path, lines)
