@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct, field
@@ -85,7 +86,7 @@ class SessionEvents(Struct):
 
 
 class Importer(ABC):
-    """The reader of a format. Modules in `formats/` list theirs in IMPORTERS."""
+    """The reader of a format: a class in a module of `formats/`."""
 
     #: Value of `--format`.
     name: ClassVar[str]
@@ -230,9 +231,19 @@ def all_importers() -> Sequence[Importer]:
         import_module(f"{formats.__name__}.{module.name}")
         for module in pkgutil.iter_modules(formats.__path__)
     )
-    known = [each for module in modules for each in getattr(module, "IMPORTERS", ())]
+    known = [each for module in modules for each in _importers_in(module)]
     known += [entry.load() for entry in entry_points(group=_GROUP)]
     return sorted(known, key=lambda importer: importer.name)
+
+
+def _importers_in(module: ModuleType) -> Iterator[Importer]:
+    """Make the importers of a module. Base classes that it imports are left out."""
+    kinds = (each for each in vars(module).values() if isinstance(each, type))
+    return (
+        kind()
+        for kind in kinds
+        if issubclass(kind, Importer) and kind.__module__ == module.__name__
+    )
 
 
 def importer_named(name: str) -> Importer:

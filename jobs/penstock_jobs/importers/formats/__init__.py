@@ -1,1 +1,1 @@
-"""A module for each format, or a family of them, with IMPORTERS. `importer` finds them here."""
+"""A module for each format, or a family of them. `importer` finds their importers here."""

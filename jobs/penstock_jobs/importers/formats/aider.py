@@ -296,6 +296,3 @@ class _Commits:
 def _number(text: str) -> int:
     plain = text.replace(",", "")
     return int(float(plain.rstrip("kM")) * _SCALES.get(plain[-1:], 1))
-
-
-IMPORTERS = (AiderImporter(),)

@@ -261,6 +261,3 @@ class _Trajectory(SessionDraft):
             name = f"{key}:result:{at}"
             call_id, output = result.get("source_call_id"), plain(result.get("content"))
             self.add_result(call_id, output, name, copied=copied, **facts)
-
-
-IMPORTERS = (AtifImporter(),)

@@ -419,6 +419,3 @@ def _prompt_of(text: str) -> str | None:
         for tag in ("command-name", "command-args")
     )
     return None if name in _LOCAL_COMMANDS else f"{name} {arguments}".strip()
-
-
-IMPORTERS = (ClaudeCode(),)

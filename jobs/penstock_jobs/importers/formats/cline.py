@@ -172,6 +172,3 @@ def _document(file: Source) -> Any:
         return file.document() if file.exists() else None
     except SourceUnfit:
         return None
-
-
-IMPORTERS = (ClineImporter(),)

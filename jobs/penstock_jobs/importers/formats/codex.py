@@ -387,6 +387,3 @@ def _usage(now: Row, before: Row) -> dict[str, int]:
         if told in now
     }
     return {name: max(count, 0) for name, count in used.items()} if any(used.values()) else {}
-
-
-IMPORTERS = (Codex(),)

@@ -389,6 +389,3 @@ class CopilotCliImporter(RowsImporter):
         draft = super().draft(source, notes)
         draft.session_id = source.parent_name
         return draft
-
-
-IMPORTERS = VsCodeChatImporter(), CopilotCliImporter()

@@ -214,6 +214,3 @@ def _reported_edits(tool: Row) -> list[FileEdit]:
         if path and before != after:
             changes.append(FileEdit(path, before, after))
     return changes
-
-
-IMPORTERS = (CursorImporter(),)

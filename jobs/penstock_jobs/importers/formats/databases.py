@@ -208,6 +208,3 @@ def _zed_part(part: Row) -> dict[str, Any]:
     [(name, value), *_] = part.items() or [("", None)]
     facts = value if isinstance(value, dict) else {"text": value}
     return {"type": _ZED_PARTS.get(name, name.lower())} | facts
-
-
-IMPORTERS = (CrushImporter(), GooseLogImporter(), GooseImporter(), ZedImporter())

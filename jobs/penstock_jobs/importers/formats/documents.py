@@ -138,6 +138,3 @@ class _ContinueSession(SessionDraft):
             texts = [str(each.get("content") or "") for each in fields.rows(state, "output")]
             refused, ok = status in _REFUSED, status == "done"
             self.add_result(call_id, "\n".join(texts), key, ok=ok, refused=refused)
-
-
-IMPORTERS = (AmpImporter(), ContinueImporter())

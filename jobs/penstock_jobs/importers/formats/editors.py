@@ -235,6 +235,3 @@ class AntigravityImporter(RowsImporter):
     def duplicates(self, sources: Sequence[Source]) -> Collection[Source]:
         full = {source.real.parent for source in sources if source.name == _FULL}
         return [each for each in sources if each.name == _SHORT and each.real.parent in full]
-
-
-IMPORTERS = (AcpImporter(), WindsurfImporter(), AntigravityImporter())

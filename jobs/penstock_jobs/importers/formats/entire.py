@@ -107,6 +107,3 @@ def _checkpoints(candidate: Candidate, ref: str) -> Iterator[_Checkpoint]:
             bytes=sum(files[path][1] for path in paths),
             made_us=fields.moment(facts, "created_at") or candidate.changed_us(),
         )
-
-
-IMPORTERS = (EntireImporter(),)

@@ -301,6 +301,3 @@ class _QwenChat(SessionDraft):
 def _usage(told: object, *names: str) -> dict[str, int] | None:
     known = ("prompt", "completion", "thinking", "cached")
     return usage_of({each: fields.at(told, own) for each, own in zip(known, names, strict=True)})
-
-
-IMPORTERS = GeminiImporter(), QwenCodeImporter()

@@ -174,6 +174,3 @@ def _usage(details: object) -> dict[str, int] | None:
 def _of(row: Row, name: str) -> Any:
     first, *rest = name.split("_")
     return row.get(name, row.get(first + "".join(word.capitalize() for word in rest)))
-
-
-IMPORTERS = TensorZeroImporter(), LangfuseImporter()

@@ -147,6 +147,3 @@ def _call(row: Row, source: Source) -> ExportedCall:
         tools=row.get("tools"),
         facts=facts,
     )
-
-
-IMPORTERS = (MessagesImporter(),)

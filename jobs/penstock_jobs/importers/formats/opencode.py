@@ -300,6 +300,3 @@ def _latest(part: Row) -> int | None:
     times = (fields.mapping(part, "time"), fields.mapping(part, "state", "time"))
     moments = (fields.moment(each, name) for each in times for name in ("start", "end", "created"))
     return max(filter(None, moments), default=None)
-
-
-IMPORTERS = (OpenCodeImporter(),)

@@ -313,6 +313,3 @@ class _EventLog(SessionDraft):
 def _metrics(stats: object) -> list[tuple[str, dict[str, Any]]]:
     told = fields.mapping(stats, "usage_to_metrics").items()
     return [(name, each) for name, each in told if isinstance(each, dict)]
-
-
-IMPORTERS = OpenHandsV0Importer(), OpenHandsV1Importer()

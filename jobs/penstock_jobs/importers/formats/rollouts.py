@@ -324,6 +324,3 @@ def _paths(nodes: Sequence[Row]) -> Iterator[list[int]]:
             path.append(at)
             at = parents[at]
         yield path[::-1]
-
-
-IMPORTERS = NemoGymImporter(), VerifiersImporter()

@@ -353,6 +353,3 @@ def _is_header(row: Row) -> bool:
 
 def _is_message(row: Row) -> bool:
     return row.get("type") == "message" and bool(fields.text(row, "message", "role"))
-
-
-IMPORTERS = (DroidImporter(), GrokImporter(), KimiImporter(), PiImporter(), SessionTraceImporter())

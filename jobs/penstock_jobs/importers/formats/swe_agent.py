@@ -310,6 +310,3 @@ def _read_window(observation: str, folder: str) -> tuple[str, dict[int, str]] | 
     found = (re.match(r"(\d+):(.*)", line) for line in observation[head.end() :].splitlines())
     lines = {int(match[1]): match[2] for match in found if match}
     return str(PurePosixPath(folder, head[1])), lines
-
-
-IMPORTERS = MiniSweAgentImporter(), SweAgentImporter()

@@ -319,6 +319,3 @@ def _traced_call(span: Row, facts: Row, source: Source) -> ExportedCall:
             "ttft_ms": span.get("ttft_ms"),
         },
     )
-
-
-IMPORTERS = (PhoenixImporter(), MlflowImporter(), OtlpImporter(), CopilotTracesImporter())
