@@ -175,8 +175,7 @@ class ImportProgress:
         self._tenant = tenant
         columns = imported_source.c
         stored = sa.select(columns.digest, columns.mark, columns.format)
-        with database.read() as connection:
-            rows = connection.execute(stored.where(columns.tenant == tenant)).all()
+        rows = database.rows(stored.where(columns.tenant == tenant))
         #: Mark and format, by digest.
         self._known: dict[str, tuple[str, str]] = {
             row.digest: (row.mark, row.format) for row in rows
@@ -199,10 +198,9 @@ class ImportProgress:
         """The stored reading of a log, if there is one."""
         columns = imported_source.c
         of_source = sa.and_(columns.tenant == self._tenant, columns.digest == _digest(source))
-        with self._database.read() as connection:
-            stored = connection.scalar(
-                sa.select(columns.reading).where(of_source, columns.format == importer.name)
-            )
+        stored = self._database.scalar(
+            sa.select(columns.reading).where(of_source, columns.format == importer.name)
+        )
         return LogReading.from_store(source, importer, stored) if stored else None
 
     def note(self, sources: Sequence[ReadSource]) -> None:

@@ -108,8 +108,7 @@ def cycles_of(
 
 
 def database_now(database: Database) -> int:
-    with database.read() as connection:
-        return int(connection.execute(sa.select(now_us())).scalar_one())
+    return int(database.scalar(sa.select(now_us())))
 
 
 def encoded_inputs(inputs: Mapping[str, Any]) -> tuple[str, str]:
@@ -138,8 +137,7 @@ class LoopCycles(msgspec.Struct, frozen=True):
         ended = sa.select(loop_cycle.c.outcome).filter_by(**self.key)
         ended = ended.where(loop_cycle.c.ended_at.is_not(None))
         query = ended.order_by(loop_cycle.c.number.desc()).limit(64)
-        with self.database.read() as connection:
-            outcomes = [*connection.scalars(query), None]
+        outcomes = [*self.database.scalars(query), None]
         return next(count for count, outcome in enumerate(outcomes) if outcome != "failed")
 
     def open(
@@ -256,8 +254,7 @@ class StageClaim:
 
     def failures(self) -> int:
         query = sa.select(loop_stage.c.failures).filter_by(**self._key)
-        with self.cycles.database.read() as connection:
-            return int(connection.execute(query).scalar_one())
+        return int(self.cycles.database.scalar(query))
 
     def renew(self, lease_s: float) -> None:
         left_s = self.left_s()

@@ -67,8 +67,7 @@ def read_verdicts(database: Database, tenant: str, channel: str) -> list[Compare
     query = sa.select(columns.id, columns.document).where(columns.tenant == tenant)
     query = query.where(columns.channel == channel).order_by(columns.made_at, columns.id)
     pairs: dict[tuple[str, str], ComparedPair] = {}
-    with database.read() as connection:
-        rows = connection.execute(query).all()
+    rows = database.rows(query)
     for verdict_id, text in rows:
         document = msgspec.json.decode(text)
         if offline := offline_gains(document):

@@ -85,8 +85,7 @@ def known_definitions(database: Database) -> list[Progress]:
     """List definitions, those that are listed first, then the newest run first."""
     columns = reward_definition.c
     query = sa.select(*_PROGRESS).order_by(columns.listed.desc(), columns.run_at.desc())
-    with database.read() as connection:
-        return [Progress(*row) for row in connection.execute(query)]
+    return [Progress(*row) for row in database.rows(query)]
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
@@ -198,10 +197,7 @@ def _changes_since(
     consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
         added > progress.through_snap, added <= pin.snap
     )
-    with lake.database.read() as connection:
-        refused = {
-            SessionId(tenant, id_): snap for tenant, id_, snap in connection.execute(consents)
-        }
+    refused = {SessionId(tenant, id_): snap for tenant, id_, snap in lake.database.rows(consents)}
     newest_refusal = max(refused.values(), default=-1)
     refusing = going_on_with(lake.database, refused)
     for session in refusing:
@@ -219,8 +215,7 @@ def _due_sessions(database: Database, progress: Progress) -> set[SessionId]:
     due = sa.select(reward_due.c.tenant, reward_due.c.session_id).where(
         reward_due.c.definition_version == progress.version, reward_due.c.due_at <= progress.run_at
     )
-    with database.read() as connection:
-        return {SessionId(*row) for row in connection.execute(due)}
+    return {SessionId(*row) for row in database.rows(due)}
 
 
 def _decided_sessions(

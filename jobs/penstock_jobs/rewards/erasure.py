@@ -40,8 +40,7 @@ def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
             live = reward_file.c.removed_snap.is_(None)
             query = query.where(live, reward_file.c.tenant == order.scope.tenant)
         while True:
-            with order.lake.database.read() as connection:
-                rows = connection.execute(query.where(reward_file.c.id > after)).all()
+            rows = order.lake.database.rows(query.where(reward_file.c.id > after))
             if not rows:
                 break
             after = rows[-1].id
@@ -175,8 +174,7 @@ def _superseded(
     query = sa.select(reward_file).where(reward_file.c.tenant == scope.tenant)
     if not scope.breaks_snapshots:
         query = query.where(reward_file.c.removed_snap.is_(None))
-    with lake.database.read() as connection:
-        files = {row.id: row for row in connection.execute(query.order_by(reward_file.c.id))}
+    files = {row.id: row for row in lake.database.rows(query.order_by(reward_file.c.id))}
     with sorting_engine(lake.settings.data) as connection:
         computed = pa.RecordBatchReader.from_batches(_COMPUTED, _computed(lake, files))
         connection.register("rows", computed)

@@ -131,8 +131,7 @@ def rewards_at(
         query = query.where(reward_file.c.tenant == tenant)
     if version is not None:
         query = query.where(reward_file.c.definition_version == version)
-    with database.read() as connection:
-        return [RewardFile(*row) for row in connection.execute(query)]
+    return [RewardFile(*row) for row in database.rows(query)]
 
 
 def merge_small(lake: Lake, version: str) -> None:

@@ -222,8 +222,7 @@ def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 def _made_at(order: ErasureOrder, id_: str) -> int:
     mine = of_shard(shard, order.scope.tenant, id_)
-    with order.lake.database.read() as connection:
-        return int(connection.scalar(sa.select(shard.c.created_at).where(mine)) or 0)
+    return int(order.lake.database.scalar(sa.select(shard.c.created_at).where(mine)) or 0)
 
 
 def _mark(order: ErasureOrder, id_: str, held: Sequence[str]) -> None:

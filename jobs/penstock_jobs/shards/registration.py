@@ -113,8 +113,7 @@ def register(
             examples = [owned | dict(zip(names, each, strict=True)) for each in left_out]
             connection.execute(sa.insert(shard_left_out), examples)
         facts = {"name": manifest.name, "samples": row["samples"], "snap": row["snap"]}
-        place = {"tenant": tenant, "actor": by, "subject": manifest.id}
-        append(connection, Deed(**place, action="shard", facts=facts))
+        append(connection, Deed(tenant, by, "shard", manifest.id, facts))
     return True
 
 
@@ -142,8 +141,7 @@ def shards_suspected(
     """Yield shards whose filters may hold some of these sessions, with those."""
     prefixes = segments.session_prefixes(session_key(tenant, session) for session in ids)
     query = sa.select(shard.c.id, shard.c.session_filter).where(shard.c.tenant == tenant)
-    with database.read() as connection:
-        rows = connection.execute(query).all()
+    rows = database.rows(query)
     for row in rows:
         hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
         if hits.any():
@@ -178,8 +176,7 @@ def count_denied(database: Database, tenant: str) -> dict[str, int]:
         .where(shard_mark.c.tenant == tenant, shard_mark.c.reason == NO_TRAIN)
         .group_by(shard_mark.c.shard)
     )
-    with database.read() as connection:
-        return {row.shard: row.marks for row in connection.execute(query)}
+    return {row.shard: row.marks for row in database.rows(query)}
 
 
 def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -> set[str]:
@@ -204,9 +201,8 @@ def mark_consent(lake: Lake) -> int:
         consent_change.c.consent == NO_TRAIN, consent_change.c.added_snap > oldest
     )
     denied: dict[str, set[str]] = {}
-    with lake.database.read() as connection:
-        for tenant, session in connection.execute(query):
-            denied.setdefault(tenant, set()).add(session)
+    for tenant, session in lake.database.rows(query):
+        denied.setdefault(tenant, set()).add(session)
     return sum(mark_denied(lake, tenant, sessions) for tenant, sessions in denied.items())
 
 
@@ -229,8 +225,7 @@ def show_withdrawn(subject: ProofSubject) -> list[dict[str, Any]]:
     query = sa.select(*place, sa.func.count().label("sessions"), sa.func.min(columns.marked_at))
     query = query.where(columns.tenant == subject.tenant, columns.reason != ERASED)
     query = query.where(columns.shard.in_(subject.shards)).group_by(*place).order_by(*place)
-    with subject.lake.database.read() as connection:
-        return [
-            {"shard": shard, "reason": reason, "sessions": count, "since": time_text(first)}
-            for shard, reason, count, first in connection.execute(query)
-        ]
+    return [
+        {"shard": shard, "reason": reason, "sessions": count, "since": time_text(first)}
+        for shard, reason, count, first in subject.lake.database.rows(query)
+    ]

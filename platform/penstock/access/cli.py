@@ -271,7 +271,7 @@ def sign(lake: Lake) -> Iterator[object]:
         raise InvalidInput(what="This lake", why=f"it is {UNSIGNED}")
     with lake.database.write() as connection:
         count = sign_heads(connection)
-        by = {"tenant": NO_TENANT, "actor": options.actor(None), "subject": "chains"}
-        append(connection, Deed(**by, action="sign", facts={"chains": count}))
+        deed = Deed(NO_TENANT, options.actor(None), "sign", "chains", {"chains": count})
+        append(connection, deed)
     yield {"signed": count}
     say(f"{count} chains are signed")

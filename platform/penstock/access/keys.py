@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from penstock.access import ROLES, Role
 from penstock.access.tables import api_key
 from penstock.backends.audit.chain import append
-from penstock.backends.audit.entry import OPERATOR, Deed
+from penstock.backends.audit.entry import OPERATOR, Deed, Facts
 from penstock.backends.database.engine import Database, clock_us, lock_table, now_us
 from penstock.backends.http.address import address_group
 from penstock.backends.http.problems import current_request
@@ -125,9 +125,8 @@ def _insert(
     times = {"created_at": now_us(), "expires_at": expires_at}
     insert = sa.insert(api_key).values(**row, note=note, **times)
     key = Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one())
-    facts: dict[str, str | int | None] = {"role": role, "expires_at": expires_at}
-    place = {"tenant": tenant, "actor": by, "subject": f"key {key.id}"}
-    append(connection, Deed(**place, action="key", facts=facts))
+    facts = {"role": role, "expires_at": expires_at}
+    append(connection, Deed(tenant, by, "key", f"key {key.id}", facts))
     return key, secret
 
 
@@ -136,8 +135,7 @@ def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
     query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
     if tenant is not None:
         query = query.where(api_key.c.tenant == tenant)
-    with database.read() as connection:
-        return [Key(*row) for row in connection.execute(query)]
+    return [Key(*row) for row in database.rows(query)]
 
 
 def revoke_key(
@@ -153,8 +151,7 @@ def revoke_key(
         if owner is None:
             why = "it does not exist or is already revoked"
             raise InvalidInput(what=f"The key {key_id!r}", why=why)
-        place = {"tenant": owner, "actor": by, "subject": f"key {key_id}"}
-        append(connection, Deed(**place, action="revoke"))
+        append(connection, Deed(owner, by, "revoke", f"key {key_id}"))
 
 
 def rotate_key(
@@ -185,13 +182,12 @@ def rotate_key(
             old_until = min(old_until, old.expires_at)
             expires_at = now + old.expires_at - old.created_at
         _refuse_outliving(expires_at, maker_expires_at)
-        place = {"tenant": old.tenant, "actor": by, "subject": f"key {old.id}"}
         terms = old.role, old.tenant, old.note, expires_at
         key, secret = _insert(connection, *terms, by=by)
         ending = sa.update(api_key).where(api_key.c.id == old.id).values(expires_at=old_until)
         connection.execute(ending)
-        facts: dict[str, str | int | None] = {"by_key": key.id, "works_until": old_until}
-        append(connection, Deed(**place, action="rotate", facts=facts))
+        facts: Facts = {"by_key": key.id, "works_until": old_until}
+        append(connection, Deed(old.tenant, by, "rotate", f"key {old.id}", facts))
     return key, secret
 
 
@@ -211,8 +207,7 @@ class KeyRing:
         with self._lock:
             self._tried_s = started_s = self._clock.elapsed_s()
             valid = sa.select(api_key).where(api_key.c.revoked_at.is_(None))
-            with self._database.read() as connection:
-                rows = connection.execute(valid).all()
+            rows = self._database.rows(valid)
             self._grants = {
                 row.sha256: Grant(row.tenant, row.role, row.id, row.expires_at) for row in rows
             }

@@ -16,7 +16,7 @@ from penstock.access import QUOTAS, AccessSettings, QuotaName
 from penstock.access.tables import tenant_quota
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import OPERATOR, Deed
-from penstock.backends.database.engine import Database, insert_of
+from penstock.backends.database.engine import Database, put_rows
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.settings import Settings
@@ -106,10 +106,9 @@ def read_use(database: Database, now_us: int) -> dict[tuple[str, str], int]:
     events = sa.func.sum(sa.case((this_hour, columns.accepted), else_=0))
     query = sa.select(columns.tenant, events, sa.func.sum(columns.bytes)).group_by(columns.tenant)
     used: dict[tuple[str, str], int] = {}
-    with database.read() as connection:
-        for tenant, count, size in connection.execute(query):
-            used[tenant, "events_per_hour"] = int(count)
-            used[tenant, "stored_bytes"] = int(size or 0)
+    for tenant, count, size in database.rows(query):
+        used[tenant, "events_per_hour"] = int(count)
+        used[tenant, "stored_bytes"] = int(size or 0)
     return used
 
 
@@ -129,19 +128,14 @@ def set_quota(
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
-    key = {"tenant": tenant, "name": name}
+    key: dict[str, Any] = {"tenant": tenant, "name": name}
     with database.write() as connection:
         if maximum is None:
             mine = [tenant_quota.c[column] == value for column, value in key.items()]
             connection.execute(sa.delete(tenant_quota).where(*mine))
         else:
-            insert = insert_of(connection)(tenant_quota).values(**key, maximum=maximum)
-            connection.execute(
-                insert.on_conflict_do_update(index_elements=list(key), set_={"maximum": maximum})
-            )
-        facts: dict[str, str | int | None] = {"maximum": maximum}
-        place = {"tenant": tenant, "actor": by, "subject": f"quota {name}"}
-        append(connection, Deed(**place, action="quota", facts=facts))
+            put_rows(connection, tenant_quota, [key | {"maximum": maximum}])
+        append(connection, Deed(tenant, by, "quota", f"quota {name}", {"maximum": maximum}))
 
 
 def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[QuotaUse]:

@@ -173,15 +173,13 @@ AGED_LINES = RetentionPart(_count_aged, _remove_aged)
 
 def list_fuses(database: Database) -> list[TrippedFuse]:
     query = sa.select(rejection_fuse).order_by(*rejection_fuse.primary_key.columns)
-    with database.read() as connection:
-        return [TrippedFuse(**row._mapping) for row in connection.execute(query)]
+    return [TrippedFuse(**row._mapping) for row in database.rows(query)]
 
 
 def fuse_warnings(database: Database) -> list[str]:
     """Warnings for everybody, which must not name a tenant."""
     query = sa.select(sa.func.count()).select_from(rejection_fuse)
-    with database.read() as connection:
-        count = connection.execute(query).scalar_one()
+    count = database.scalar(query)
     sources = "1 source" if count == 1 else f"{count} sources"
     hint = "other lines are stored as usual; see `penstock rejected fuses`"
     return [f"Most lines of {sources} are rejected; {hint}"] if count else []

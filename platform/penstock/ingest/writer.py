@@ -109,8 +109,7 @@ class Writer:
         if now_s - self._looked_s >= _HURRY_LOOK_SECONDS:
             self._looked_s = now_s
             waits = sa.exists().where(lease.c.name == _HURRY_LEASE, lease.c.until >= now_us())
-            with self._parts.lake.database.read() as connection:
-                self._hurried = bool(connection.scalar(sa.select(waits)))
+            self._hurried = bool(self._parts.lake.database.scalar(sa.select(waits)))
         return self._hurried
 
     def finish(self) -> None:

@@ -235,8 +235,7 @@ def drop_snapshot(database: Database, name: str) -> None:
 
 def content_snap(database: Database) -> int:
     query = sa.select(sa.func.max(lake_commit.c.snap)).where(changes_content())
-    with database.read() as connection:
-        return int(connection.execute(query).scalar() or 0)
+    return int(database.scalar(query) or 0)
 
 
 def changes_content() -> sa.ColumnElement[bool]:

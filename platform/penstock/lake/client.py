@@ -51,8 +51,7 @@ def _note(lake: "Lake", caller: Caller, action: "Action", subject: str, request:
 
     asked = msgspec.json.encode(request, order="sorted")
     facts = {"request": hashlib.sha256(asked).hexdigest()}
-    place = {"tenant": caller.tenant, "actor": caller.actor}
-    record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
+    record(lake.database, Deed(caller.tenant, caller.actor, action, subject, facts))
 
 
 class LocalClient(msgspec.Struct, frozen=True):

@@ -30,8 +30,7 @@ class SessionFilters:
             known = {name: self._kept.get(name) for name in names}
         query = sa.select(segment.c.name, segment.c.session_filter)
         for missing in portions(name for name, held in known.items() if held is None):
-            with self._database.read() as connection:
-                rows = connection.execute(query.where(segment.c.name.in_(missing))).all()
+            rows = self._database.rows(query.where(segment.c.name.in_(missing)))
             known |= {name: read_filter(stored) for name, stored in rows}
         self._keep(known)
         return known
@@ -49,8 +48,7 @@ class SessionFilters:
     def count(self) -> int:
         """Count the sessions of all segments. A session in several segments counts in each."""
         query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
-        with self._database.read() as connection:
-            held: int = connection.scalar(query) or 0
+        held: int = self._database.scalar(query) or 0
         return held // np.dtype(np.uint32).itemsize
 
     def _keep(self, filters: Mapping[str, SessionPrefixes | None]) -> None:

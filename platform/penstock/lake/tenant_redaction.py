@@ -59,10 +59,7 @@ def read_redaction_counts(
     if tenant is not None:
         query = query.where(columns.tenant == tenant)
     order = (columns.hour, columns.tenant, columns.source, columns.rule)
-    with database.read() as connection:
-        return [
-            RedactionCount(**row._mapping) for row in connection.execute(query.order_by(*order))
-        ]
+    return [RedactionCount(**row._mapping) for row in database.rows(query.order_by(*order))]
 
 
 # Modes
@@ -119,8 +116,7 @@ def list_redactions(database: Database, tenant: str | None = None) -> list[Tenan
     query = sa.select(tenant_redaction).order_by(tenant_redaction.c.tenant)
     if tenant is not None:
         query = query.where(tenant_redaction.c.tenant == tenant)
-    with database.read() as connection:
-        return [TenantRedaction(**row._mapping) for row in connection.execute(query)]
+    return [TenantRedaction(**row._mapping) for row in database.rows(query)]
 
 
 def set_redaction(
@@ -158,10 +154,10 @@ def set_redaction(
             for old, new in pairs:
                 if STRICTNESS.index(new) < STRICTNESS.index(old):
                     raise RedactionLoosened(mode=new, before=old)
-        modes = {"secrets": after.secrets, "personal": after.personal}
         put_rows(connection, tenant_redaction, [asdict(after)])
+        modes = {"secrets": after.secrets, "personal": after.personal}
         facts = {name: mode or "default" for name, mode in modes.items()}
-        append(connection, Deed(tenant=tenant, actor=by, action="redaction", facts=facts))
+        append(connection, Deed(tenant, by, "redaction", facts=facts))
     return after
 
 

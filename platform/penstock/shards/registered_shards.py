@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from penstock.access.privacy.consents import NO_TRAIN
 from penstock.backends.audit.chain import append
-from penstock.backends.audit.entry import Deed
+from penstock.backends.audit.entry import Deed, Facts
 from penstock.backends.database.engine import Database, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.metrics import Metrics
@@ -54,8 +54,7 @@ from penstock.shards.tables import (
 def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[RegisteredShard]:
     columns = [shard.c[column.name] for column in fields(RegisteredShard)]
     query = sa.select(*columns).where(condition).order_by(shard.c.created_at, shard.c.id)
-    with database.read() as connection:
-        rows = [row._asdict() for row in connection.execute(query)]
+    rows = [row._asdict() for row in database.rows(query)]
     for row in rows:
         at = row["gone_at"]
         row |= {"created_at": time_text(row["created_at"]), "gone_at": at and time_text(at)}
@@ -104,8 +103,7 @@ def _sessions(
     database: Database, table: sa.Table, tenant: str, shard_id: str
 ) -> list[tuple[str, str]]:
     query = sa.select(table.c.session_id, table.c.reason).where(of_shard(table, tenant, shard_id))
-    with database.read() as connection:
-        return [(row.session_id, row.reason) for row in connection.execute(query)]
+    return [(row.session_id, row.reason) for row in database.rows(query)]
 
 
 # Withdrawn consent
@@ -114,8 +112,7 @@ def _sessions(
 def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_id: str) -> int:
     """Count sessions that must no longer be trained on. Raises ShardWithdrawn."""
     query = sa.select(sa.func.count()).where(of_shard(shard_mark, tenant, shard_id))
-    with database.read() as connection:
-        count = connection.scalar(query.where(shard_mark.c.reason == NO_TRAIN)) or 0
+    count = database.scalar(query.where(shard_mark.c.reason == NO_TRAIN)) or 0
     if count and settings.room(ShardSettings).withdrawn_shards == REFUSE:
         raise ShardWithdrawn(shard=shard_id, sessions=count)
     return count
@@ -156,9 +153,8 @@ def drop_shard(
             # New queries no longer look for its rows.
             files = of_shard(shard_file, tenant, known.id)
             connection.execute(sa.delete(shard_file).where(files))
-            facts: dict[str, str | int | None] = {"name": known.name, "samples": known.samples}
-            place = {"tenant": tenant, "actor": by, "subject": known.id}
-            append(connection, Deed(**place, action="drop", facts=facts | {"needed": len(needed)}))
+            facts: Facts = {"name": known.name, "samples": known.samples, "needed": len(needed)}
+            append(connection, Deed(tenant, by, "drop", known.id, facts))
     deleted = _finish(lake, tenant, known.id) if gone in (None, DROPPING) else 0
     return ShardDropped(known.id, deleted, known.bytes if deleted else 0, needed, known.snapshot)
 
@@ -180,8 +176,7 @@ def _finish(lake: Lake, tenant: str, shard_id: str) -> int:
 def finish_drops(lake: Lake, _metrics: Metrics) -> str | None:
     """Finish interrupted drops: an upkeep job."""
     query = sa.select(shard.c.tenant, shard.c.id).where(shard.c.gone == DROPPING)
-    with lake.database.read() as connection:
-        dropping = connection.execute(query).all()
+    dropping = lake.database.rows(query)
     files = sum(_finish(lake, row.tenant, row.id) for row in dropping)
     return f"deleted {files} files of {len(dropping)} dropped shards" if dropping else None
 
@@ -221,8 +216,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
             .where(visible)
             .order_by(shard_file.c.name)
         )
-        with sources.database.read() as connection:
-            shards = {row.name: row.shard for row in connection.execute(files)}
+        shards = {row.name: row.shard for row in sources.database.rows(files)}
         paths = sources.bind_files("stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True)
         columns = [pa.array(values, pa.string()) for values in (paths, shards.values())]
         shard_paths = pa.Table.from_arrays(columns, names=["filename", "shard"])

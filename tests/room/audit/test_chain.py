@@ -42,7 +42,7 @@ def database(each_database: None, tmp_path: Path) -> Iterator[Database]:
 
 def deed(number: int = 0, tenant: str = "acme") -> Deed:
     facts: dict[str, str | int | None] = {"number": number, "none": None}
-    return Deed(tenant=tenant, actor="key 1", action="read", subject="sessions", facts=facts)
+    return Deed(tenant, "key 1", "read", "sessions", facts)
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_pages_hold_each_entry_once(chain: Database) -> None:
 
 @pytest.mark.parametrize("text", ["\0", "\ud800", "é\u202e", "x" * 10_000])
 def test_any_text_can_be_noted(database: Database, text: str) -> None:
-    record(database, Deed(tenant="acme", actor=text, action="read", subject=text))
+    record(database, Deed("acme", text, "read", text))
     assert flaw_of(database) is None
 
 

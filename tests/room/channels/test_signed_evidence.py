@@ -172,7 +172,7 @@ def test_a_head_without_its_signature_is_none(
 
 def append_to_each(database: Database) -> None:
     scored(database, "two", 1.0, range(1, 2))
-    record(database, Deed(tenant=TENANT, actor="key 1", action="read"))
+    record(database, Deed(TENANT, "key 1", "read"))
     set_policy(database, f"{POLICY}# agreed again\n")
 
 

@@ -169,7 +169,7 @@ def test_the_log_the_rejected_lines_and_the_audit_are_looked_at_too(
     lake: HandLake, tmp_path: Path
 ) -> None:
     lake.store(b"not json")
-    record(lake.lake.database, Deed(tenant="default", actor="ann", action="promote"))
+    record(lake.lake.database, Deed("default", "ann", "promote"))
     lake.send([make_event("s", 1)])
     lake.send([make_event("s", 2)])
     assert verify(lake.lake).findings == []

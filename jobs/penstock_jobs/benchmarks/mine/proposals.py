@@ -78,8 +78,7 @@ def add_proposal(
 def proposals_of(database: Database, tenant: str, suite: str) -> list[Proposal]:
     columns = [mined_task.c[name] for name in Proposal.__struct_fields__]
     query = sa.select(*columns).where(*_of(tenant, suite)).order_by(mined_task.c.task)
-    with database.read() as connection:
-        known = [Proposal(*row) for row in connection.execute(query)]
+    known = [Proposal(*row) for row in database.rows(query)]
     for each in known:
         each.facts = msgspec.json.decode(str(each.facts))
     return known
@@ -143,9 +142,8 @@ def _erase(order: ErasureOrder) -> Iterator[ErasedPart]:
     place = sa.select(mined_task.c.tenant, mined_task.c.suite, mined_task.c.task)
     for page in order.sessions(WHOLE):
         chosen = sa.tuple_(mined_task.c.tenant, mined_task.c.session_id).in_(page)
-        with order.lake.database.read() as connection:
-            for archive in connection.execute(place.where(chosen)).all():
-                order.lake.store.delete(_archive(*archive))
+        for archive in order.lake.database.rows(place.where(chosen)):
+            order.lake.store.delete(_archive(*archive))
     yield ErasedPart({"mined tasks": order.delete_rows(mined_task)})
 
 

@@ -113,7 +113,7 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
         connection.execute(due)
         if not label.is_model:
             subject = person_digest(tenant, "session", label.session_id)
-            append(connection, Deed(tenant=tenant, actor=label.by, action="label", subject=subject))
+            append(connection, Deed(tenant, label.by, "label", subject))
 
 
 def current_labels(

@@ -155,8 +155,7 @@ def latest_snap(lake: Lake, tenant: str, channel: str | None) -> int:
         return content_snap(lake.database)
     changes = channel_change.c
     newest = sa.select(sa.func.max(changes.at)).where(changes.tenant == tenant)
-    with lake.database.read() as connection:
-        changed_us = connection.scalar(newest.where(changes.channel == channel))
+    changed_us = lake.database.scalar(newest.where(changes.channel == channel))
     if changed_us is None:
         return content_snap(lake.database)
     return snap_since(lake.database, changed_us)
@@ -222,8 +221,7 @@ class PinnedSessions(SnapshotQueries):
     def snapshot_us(self) -> int:
         """Return the time of the snapshot, 0 for an empty lake."""
         latest = sa.select(sa.func.max(lake_commit.c.committed_at))
-        with self.lake.database.read() as connection:
-            return connection.scalar(latest.where(lake_commit.c.snap <= self.pin.snap)) or 0
+        return self.lake.database.scalar(latest.where(lake_commit.c.snap <= self.pin.snap)) or 0
 
     def on_workers(
         self,

@@ -102,8 +102,7 @@ def _find_aged(order: ErasureOrder) -> None:
     younger = sa.select(segment.c.name, segment.c.session_filter).where(
         segment.c.tenant == tenant, segment.c.removed_snap.is_(None), segment.c.ts_max > until_us
     )
-    with lake.database.read() as connection:
-        segments = connection.execute(younger).all()
+    segments = lake.database.rows(younger)
     for row in segments:
         if may_hold(prefixes, read_filter(row.session_filter)).any():
             rows = _summaries(lake, row.name)
@@ -155,8 +154,7 @@ def _held(lake: Lake, scope: RetentionScope) -> dict[str, int]:
     older = (segment.c.tenant == scope.tenant, segment.c.ts_min <= scope.until_us)
     query = sa.select(snapshot.c.name, sa.func.sum(segment.c.bytes)).join(segment, sees)
     query = query.where(*older).group_by(snapshot.c.name).order_by(snapshot.c.name)
-    with lake.database.read() as connection:
-        return {name: int(size) for name, size in connection.execute(query)}
+    return {name: int(size) for name, size in lake.database.rows(query)}
 
 
 # Remove
@@ -186,8 +184,7 @@ def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:
 def _filters(lake: Lake, tenant: str) -> SessionPrefixes:
     """The session filters of all existing segments, live or not."""
     mine = segment.c.tenant == tenant
-    with lake.database.read() as connection:
-        stored = connection.scalars(sa.select(segment.c.session_filter).where(mine)).all()
+    stored = lake.database.scalars(sa.select(segment.c.session_filter).where(mine))
     return np.unique(np.concatenate([np.empty(0, np.uint32), *map(read_filter, stored)]))
 
 

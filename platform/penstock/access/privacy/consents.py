@@ -68,9 +68,7 @@ def decide_consent(
         id_ = connection.execute(insert.returning(consent_decision.c.id)).scalar_one()
         facts = {"kind": kind, "consent": consent}
         digest = person_digest(tenant, kind, subject)
-        append(
-            connection, Deed(tenant=tenant, actor=by, action="consent", subject=digest, facts=facts)
-        )
+        append(connection, Deed(tenant, by, "consent", digest, facts))
     at = time_text(decided_at)
     return ConsentDecision(id_, tenant, kind, subject, consent, reason, by, at)
 
@@ -79,8 +77,7 @@ def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
     """All decisions ever made, the newest last."""
     columns = [consent_decision.c[name] for name in ConsentDecision.__dataclass_fields__]
     query = sa.select(*columns).where(consent_decision.c.tenant == tenant).order_by("id")
-    with database.read() as connection:
-        rows = connection.execute(query).all()
+    rows = database.rows(query)
     decided = [row._asdict() | {"decided_at": time_text(row.decided_at)} for row in rows]
     return [ConsentDecision(**facts) for facts in decided]
 
@@ -95,16 +92,14 @@ def decisions_after(database: Database, number: int) -> tuple[int, set[DecidedSu
     """The subjects decided on after this decision, and the number of the newest."""
     columns = consent_decision.c
     query = sa.select(columns.id, columns.tenant, columns.kind, columns.subject)
-    with database.read() as connection:
-        rows = connection.execute(query.where(columns.id > number)).all()
+    rows = database.rows(query.where(columns.id > number))
     newest = max((row.id for row in rows), default=number)
     return newest, {DecidedSubject(*row[1:]) for row in rows}
 
 
 def newest_decision(database: Database) -> int:
     """The number of the newest decision; 0 without any."""
-    with database.read() as connection:
-        return connection.scalar(sa.select(sa.func.max(consent_decision.c.id))) or 0
+    return database.scalar(sa.select(sa.func.max(consent_decision.c.id))) or 0
 
 
 # Present consent

@@ -117,8 +117,7 @@ def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> s
             _bury(connection, key, id_, scope)
         subject = person_digest(scope.tenant, scope.kind, scope.value)
         facts = {"erasure": id_, "state": "ordered"}
-        whose = {"tenant": scope.tenant, "actor": by, "subject": subject}
-        append(connection, Deed(**whose, action="erase", facts=facts))
+        append(connection, Deed(scope.tenant, by, "erase", subject, facts))
     return id_
 
 
@@ -266,9 +265,8 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
         done = sa.update(erasure).where(erasure.c.id == order.id)
         connection.execute(done.values(**written, finished_at=finished))
         connection.execute(sa.delete(erasure_session).where(mine))
-        who = {"tenant": order.scope.tenant, "actor": row.requested_by}
         facts = {"erasure": order.id, "state": f"done: {sessions} sessions"}
-        append(connection, Deed(**who, action="erase", facts=facts))
+        append(connection, Deed(order.scope.tenant, row.requested_by, "erase", facts=facts))
     _close(lake, order.id)
     return report
 
@@ -292,8 +290,7 @@ def list_erasures(lake: Lake) -> list[Erasure]:
 def open_erasures(lake: Lake) -> list[str]:
     """Interrupted erasures."""
     query = sa.select(erasure.c.id).where(erasure.c.state == OPEN).order_by(erasure.c.started_at)
-    with lake.database.read() as connection:
-        return list(connection.scalars(query))
+    return list(lake.database.scalars(query))
 
 
 #: How long readers of replaced files may go on; then they fail and can restart.
@@ -357,13 +354,11 @@ def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:
 def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
     """Wait for all present readers; False if some have not finished."""
     alive = reader_lease.c.until >= now_us()
-    with lake.database.read() as connection:
-        reading = set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))
+    reading = set(lake.database.scalars(sa.select(reader_lease.c.id).where(alive)))
     deadline = time.monotonic() + seconds_max
     while reading and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-        with lake.database.read() as connection:
-            reading &= set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))
+        reading &= set(lake.database.scalars(sa.select(reader_lease.c.id).where(alive)))
     return not reading
 
 

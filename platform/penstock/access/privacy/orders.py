@@ -98,8 +98,7 @@ class ErasureOrder(msgspec.Struct, frozen=True):
         last: SessionId | None = None
         while True:
             page = query if last is None else query.where(sa.tuple_(*columns) > sa.tuple_(*last))
-            with self.lake.database.read() as connection:
-                rows = [SessionId(*row) for row in connection.execute(page)]
+            rows = [SessionId(*row) for row in self.lake.database.rows(page)]
             if not rows:
                 return
             yield rows

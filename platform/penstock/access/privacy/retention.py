@@ -16,7 +16,7 @@ from penstock.access.tables import DONE, erasure, retention_rule, retention_run
 from penstock.backends.audit.chain import append, count_aged, cut_aged
 from penstock.backends.audit.entry import OPERATOR, Deed
 from penstock.backends.audit.hash_chain import chain_head
-from penstock.backends.database.engine import clock_us, insert_of
+from penstock.backends.database.engine import clock_us, put_rows
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
 from penstock.core.metrics import Metrics
@@ -92,12 +92,9 @@ def set_rule(
         row: dict[str, Any] = {"tenant": tenant, "kind": kind, "age_s": age_s, "set_by": by}
         row |= {"breaks_snapshots": breaks_snapshots, "set_at": clock_us(connection)}
         connection.execute(sa.delete(retention_run).where(retention_run.c.kind == kind))
-        statement: Any = insert_of(connection)(retention_rule).values(**row)
-        keys = retention_rule.primary_key.columns
-        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=row))
-        facts: dict[str, str | int | None] = {"kind": kind, "age_s": age_s}
-        facts["breaks_snapshots"] = str(breaks_snapshots)
-        append(connection, Deed(tenant=tenant, actor=by, action="retention", facts=facts))
+        put_rows(connection, retention_rule, [row])
+        facts = {"kind": kind, "age_s": age_s, "breaks_snapshots": str(breaks_snapshots)}
+        append(connection, Deed(tenant, by, "retention", facts=facts))
         if kind in (_EVENTS, _NO_TRAIN):
             remove_aged_tombstones(connection, [tenant] if tenant != EVERY_TENANT else tenants)
 
@@ -105,8 +102,7 @@ def set_rule(
 def list_rules(lake: Lake) -> list[RetentionRule]:
     columns = [retention_rule.c[name] for name in RetentionRule.__dataclass_fields__]
     query = sa.select(*columns).order_by(*retention_rule.primary_key.columns)
-    with lake.database.read() as connection:
-        return [RetentionRule(*row) for row in connection.execute(query)]
+    return [RetentionRule(*row) for row in lake.database.rows(query)]
 
 
 def rules_of_tenants(lake: Lake) -> Iterator[RetentionRule]:
@@ -173,14 +169,8 @@ def _note_run(lake: Lake, rule: RetentionRule, count: RetentionCount, by: str) -
         connection.execute(sa.insert(retention_run).values(**row, ended_at=clock_us(connection)))
         if count.rows or count.sessions:
             amounts = {"sessions": count.sessions, "rows": count.rows, "bytes": count.bytes}
-            deed = Deed(
-                tenant=rule.tenant,
-                actor=by,
-                action="retention",
-                subject=rule.kind,
-                facts={**amounts, "age_s": rule.age_s},
-            )
-            append(connection, deed)
+            facts = {**amounts, "age_s": rule.age_s}
+            append(connection, Deed(rule.tenant, by, "retention", rule.kind, facts))
 
 
 def keep_to_rules(lake: Lake, _metrics: Metrics) -> str | None:

@@ -55,8 +55,7 @@ def append(connection: Connection, *deeds: Deed) -> None:
 
 
 def count_aged(database: Database, tenant: str, until_us: int) -> int:
-    with database.read() as connection:
-        return int(connection.scalar(_aged(sa.func.count(), tenant, until_us)) or 0)
+    return int(database.scalar(_aged(sa.func.count(), tenant, until_us)) or 0)
 
 
 def cut_aged(database: Database, tenant: str, until_us: int) -> int:
@@ -105,8 +104,7 @@ def entries_of(
         place, number = before
         same = (columns.tenant == place) & (columns.number < number)
         query = query.where(same | (columns.tenant > place))
-    with database.read() as connection:
-        return connection.execute(query).all()
+    return database.rows(query)
 
 
 def heads_of(connection: Connection, *, since: int = 0) -> list[tuple[str, Head]]:
@@ -176,9 +174,11 @@ class DeedTally(Tally):
         self.add((*who, subject), {**amounts, "times": 1}, beyond=(*who, ""))
 
     def store(self, database: Database, counts: Sequence[tuple[Any, Counter[str]]]) -> None:
-        names = ("tenant", "actor", "action", "subject")
-        deeds = (dict(zip(names, place, strict=True)) | {"facts": facts} for place, facts in counts)
-        record(database, *(Deed(**deed) for deed in deeds))
+        deeds = (
+            Deed(tenant, actor, action, subject, facts)
+            for (tenant, actor, action, subject), facts in counts
+        )
+        record(database, *deeds)
 
 
 def note_settings(database: Database, settings: Settings, process: str) -> None:
@@ -193,7 +193,7 @@ def note_settings(database: Database, settings: Settings, process: str) -> None:
         if value != declared.default:
             known = ResolvedSetting(declared.name, value, "", "", secret=not declared.repr)
             facts[known.variable] = str(known.shown)
-    deed = Deed(tenant=NO_TENANT, actor=OPERATOR, action="settings", subject=process, facts=facts)
+    deed = Deed(NO_TENANT, OPERATOR, "settings", process, facts)
     last = entries_of(database, NO_TENANT, action="settings", subject=process, limit=1)
     if not last or msgspec.json.decode(last[0].facts) != facts:
         record(database, deed)

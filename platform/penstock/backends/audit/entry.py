@@ -24,7 +24,10 @@ _SUBJECT_CHARS_MAX = 512
 _ACTOR_CHARS_MAX = 128
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True):
+Facts = Mapping[str, str | int | None]
+
+
+class Deed(msgspec.Struct, frozen=True):
     """An action of somebody, for the audit. Entries are never erased, so names and texts of people,
     sessions and projects do not belong here: use `person_digest`."""
 
@@ -32,7 +35,7 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     action: Action
     subject: str = ""
-    facts: Mapping[str, str | int | None] = msgspec.field(default_factory=dict)
+    facts: Facts = msgspec.field(default_factory=dict)
 
 
 def entry_of(deed: Deed) -> dict[str, Any]:

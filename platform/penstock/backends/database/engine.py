@@ -81,6 +81,21 @@ class Database:
             yield connection
             transaction.rollback()
 
+    def rows(self, query: sa.Executable) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Read the rows of one query. Raises DatabaseUnreachable."""
+        with self.read() as connection:
+            return connection.execute(query).all()
+
+    def scalars(self, query: sa.Executable) -> Sequence[Any]:
+        """Read the first column of a query. Raises DatabaseUnreachable."""
+        with self.read() as connection:
+            return connection.scalars(query).all()
+
+    def scalar(self, query: sa.Executable) -> Any:
+        """Read the first value of a query, None without rows. Raises DatabaseUnreachable."""
+        with self.read() as connection:
+            return connection.scalar(query)
+
     def scrub(self) -> None:
         """Remove deleted rows from the files too; PostgreSQL only frees their room. Raises
         DatabaseUnreachable."""

@@ -164,7 +164,7 @@ class BrowserSessions:
         row = {"token_sha256": _digest(token), "tenant": grant.tenant, "key_id": grant.key}
         row |= {"person": person} if person else {}
         over = now_us - SESSION_SECONDS_MAX * SECOND_US
-        deed = Deed(tenant=grant.tenant, actor=actor_name(grant.key, person), action="sign_in")
+        deed = Deed(grant.tenant, actor_name(grant.key, person), "sign_in")
         with self._database.write() as connection:
             old = sa.delete(console_session).where(console_session.c.created_at < over)
             connection.execute(old)
@@ -193,8 +193,7 @@ class BrowserSessions:
         return session
 
     def end(self, token: str, session: BrowserSession) -> None:
-        deed = Deed(tenant=session.tenant, actor=session.actor, action="sign_out")
-        self._remove(token, deed)
+        self._remove(token, Deed(session.tenant, session.actor, "sign_out"))
 
     def _remove(self, token: str, *deeds: Deed) -> None:
         own = console_session.c.token_sha256 == _digest(token)

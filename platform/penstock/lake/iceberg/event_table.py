@@ -168,8 +168,7 @@ def remove_table(lake: Lake, tenant: str) -> bool:
 def metadata_location(lake: Lake, tenant: str) -> str | None:
     """Find the metadata that engines without a catalog read; None if there is no table."""
     query = sa.select(iceberg_table.c.metadata_location).where(_is_of(tenant))
-    with lake.database.read() as connection:
-        location: str | None = connection.scalar(query)
+    location: str | None = lake.database.scalar(query)
     return location
 
 
@@ -185,8 +184,7 @@ def namespaces_elsewhere(lake: Lake) -> set[str]:
     query = sa.select(iceberg_table.c.table_namespace).where(
         iceberg_table.c.catalog_name == CATALOG, ~here
     )
-    with lake.database.read() as connection:
-        return {*connection.scalars(query)}
+    return {*lake.database.scalars(query)}
 
 
 def _loaded(lake: Lake, tenant: str) -> "Table | None":

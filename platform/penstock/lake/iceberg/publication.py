@@ -107,8 +107,7 @@ def tenants_due(lake: Lake) -> list[str]:
 def list_published(lake: Lake) -> list[PublishedTable]:
     due = {*tenants_due(lake)}
     query = sa.select(iceberg_publication).order_by(iceberg_publication.c.tenant)
-    with lake.database.read() as connection:
-        rows = connection.execute(query).all()
+    rows = lake.database.rows(query)
     return [
         PublishedTable(
             row.tenant, row.files, row.rows, row.published_at, row.tenant in due,

@@ -78,8 +78,7 @@ class ViewSources:
 
     def bind_query(self, name: str, query: sa.Select[Any]) -> None:
         types = {column.name: _arrow_type(column) for column in query.selected_columns}
-        with self.database.read() as connection:
-            rows = connection.execute(query).all()
+        rows = self.database.rows(query)
         columns = zip(*rows, strict=True) if rows else [()] * len(types)
         arrays = [
             pa.array(values, pa.int64()).cast(_TIME) if kind == _TIME else pa.array(values, kind)

@@ -91,8 +91,7 @@ def rewrite_segments(
 
 def segments_older(lake: Lake, tenant: str, until_us: int) -> list[Segment]:
     older = sa.select(segment.c.id).where(segment.c.tenant == tenant, segment.c.ts_min <= until_us)
-    with lake.database.read() as connection:
-        ids = set(connection.scalars(older.where(segment.c.removed_snap.is_(None))))
+    ids = set(lake.database.scalars(older.where(segment.c.removed_snap.is_(None))))
     return [stored for stored in current(lake.database).segments if stored.id in ids]
 
 
@@ -115,8 +114,7 @@ def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterato
         query = sa.select(segment).where(segment.c.id > after).order_by(segment.c.id)
         if not live:
             query = query.where(segment.c.removed_snap.is_not(None))
-        with lake.database.read() as connection:
-            rows = connection.execute(query.limit(_PAGE_ROWS)).all()
+        rows = lake.database.rows(query.limit(_PAGE_ROWS))
         if not rows:
             return
         after = rows[-1].id
@@ -130,9 +128,8 @@ def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterato
 def _chosen(lake: Lake, id_: int, name: str, choose: ChooseRows) -> RowMask | None:
     """Choose rows of a segment; None if there are none, or if it was merged and collected
     meanwhile: its rows are in another one."""
-    with lake.database.read() as connection:
-        if not connection.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
-            return None
+    if not lake.database.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
+        return None
     with suppress(FileNotFoundError):
         rows = find_summaries(lake.store, name, ["tenant", "session_id"])
         columns = (column.to_pylist() for column in rows.columns)

@@ -184,8 +184,7 @@ def _delete_given_up(lake: Lake, grace_s: float) -> None:
     """Delete the files at once, and again after the grace: their owner may have been writing."""
     over = (segment_intent.c.claimed_at <= now_us(-grace_s)).label("over")
     claimed = segment_intent.c.claimed_at.is_not(None)
-    with lake.database.read() as connection:
-        rows = connection.execute(sa.select(segment_intent.c.name, over).where(claimed)).all()
+    rows = lake.database.rows(sa.select(segment_intent.c.name, over).where(claimed))
     for row in rows:
         lake.store.delete(row.name)
         lake.store.delete(sessions_name(row.name))

@@ -135,8 +135,7 @@ def check_on_worker(task: CheckTask) -> list[VerificationFinding]:
     table = file_tables()[task.folder]
     query = sa.select(table).where(table.c.id.in_(task.ids)).order_by(table.c.id)
     with Lake(task.settings) as lake:
-        with lake.database.read() as connection:
-            rows = connection.execute(query).all()
+        rows = lake.database.rows(query)
         return _check_each(lake, table, rows)
 
 

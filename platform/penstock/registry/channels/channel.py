@@ -72,8 +72,7 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
         return None
     query = sa.select(tables.gate_policy.c.text)
     query = query.filter_by(tenant=state.tenant, digest=state.policy)
-    with database.read() as connection:
-        text = connection.scalar(query)
+    text = database.scalar(query)
     if text is None or text_digest(text) != state.policy:
         why = f"the text of its policy {state.policy} is missing or changed"
         raise HistoryDamaged(channel=state.channel, version=state.version, why=why)
@@ -192,10 +191,10 @@ class HeldChannel(msgspec.Struct, frozen=True):
                 move_state(connection, checkpoint, left, actor=after.actor, reason=reason)
         [row] = chain_of(tenant, after.channel).append(connection, asdict(after))
         change = Change(**row)
-        facts: dict[str, str | int | None] = {"version": change.version, "hash": change.hash}
-        facts |= {"checkpoint": change.checkpoint, "canary": change.canary}
-        place = {"tenant": tenant, "actor": change.actor, "subject": f"channel {change.channel}"}
-        append(connection, Deed(**place, action=change.action, facts=facts))
+        names = ["version", "hash", "checkpoint", "canary"]
+        facts = {name: getattr(change, name) for name in names}
+        subject = f"channel {change.channel}"
+        append(connection, Deed(tenant, change.actor, change.action, subject, facts))
         return change
 
 

@@ -84,9 +84,8 @@ def add_webhook(
         if name is not None:
             positions = positions.where(channel.c.name == name)
         connection.execute(sa.insert(delivery).from_select(list(position), positions))
-        place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
         facts = {"what": "added", "channel": name}
-        append(connection, Deed(**place, action="webhook", facts=facts))
+        append(connection, Deed(tenant, by, "webhook", f"webhook {webhook_id}", facts))
     return added, secret
 
 
@@ -108,11 +107,10 @@ def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[W
         except SecretKeyUnfit:
             return None
 
-    with database.read() as connection:
-        return [
-            Webhook(row.id, row.tenant, row.channel, address(row.id, row.url), row.created_at)
-            for row in connection.execute(query)
-        ]
+    return [
+        Webhook(row.id, row.tenant, row.channel, address(row.id, row.url), row.created_at)
+        for row in database.rows(query)
+    ]
 
 
 def _place(webhook_id: str, column: str) -> str:
@@ -126,8 +124,8 @@ def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str 
         update = hook.values(removed_at=now_us())
         if connection.execute(update).rowcount == 0:
             raise WebhookUnknown(id=webhook_id)
-        place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
-        append(connection, Deed(**place, action="webhook", facts={"what": "removed"}))
+        subject = f"webhook {webhook_id}"
+        append(connection, Deed(tenant, by, "webhook", subject, {"what": "removed"}))
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:

@@ -274,8 +274,7 @@ def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
 
 def _tried(database: Database, column: Any, moment: Any, *own: Any) -> list[str]:
     query = sa.select(column).where(*own).group_by(column).order_by(moment, column)
-    with database.read() as connection:
-        return list(connection.scalars(query))
+    return list(database.scalars(query))
 
 
 def variants_tried(database: Database, tenant: str, suite: str, mark: str) -> list[str]:
@@ -283,8 +282,7 @@ def variants_tried(database: Database, tenant: str, suite: str, mark: str) -> li
     columns = benchmark_attempt.c
     query = sa.select(columns.suite).where(columns.tenant == tenant)
     query = query.where(columns.suite.startswith(f"{suite}{mark}", autoescape=True))
-    with database.read() as connection:
-        return [suite, *connection.scalars(query.distinct().order_by(columns.suite))]
+    return [suite, *database.scalars(query.distinct().order_by(columns.suite))]
 
 
 @dataclass(frozen=True)

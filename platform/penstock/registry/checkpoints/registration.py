@@ -115,10 +115,10 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
             if shards:
                 connection.execute(sa.insert(checkpoint_shard), shards)
             _record_move(connection, candidate, None, candidate.registered_by, candidate.note)
-            by = {"tenant": candidate.tenant, "actor": candidate.registered_by}
             facts = {"digest": candidate.digest, "parent": candidate.parent}
+            tenant, by = candidate.tenant, candidate.registered_by
             subject = f"checkpoint {candidate.name}"
-            append(connection, Deed(**by, action="checkpoint", subject=subject, facts=facts))
+            append(connection, Deed(tenant, by, "checkpoint", subject, facts))
         registered = _registered(connection, candidate)
     assert registered is not None
     return registered

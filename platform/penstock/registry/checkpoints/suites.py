@@ -98,15 +98,13 @@ def read_versions(connection: Connection, tenant: str, suite: str) -> list[Suite
 def version_names(database: Database, tenant: str, suite: str) -> list[str]:
     columns = suite_version.c
     query = sa.select(columns.version).where(columns.tenant == tenant, columns.suite == suite)
-    with database.read() as connection:
-        return list(connection.scalars(query.order_by(columns.created_at, columns.version)))
+    return list(database.scalars(query.order_by(columns.created_at, columns.version)))
 
 
 def suite_names(database: Database, tenant: str) -> list[str]:
     columns = suite_version.c
     query = sa.select(columns.suite).where(columns.tenant == tenant)
-    with database.read() as connection:
-        return list(connection.scalars(query.distinct().order_by(columns.suite)))
+    return list(database.scalars(query.distinct().order_by(columns.suite)))
 
 
 # Tasks that no longer tell checkpoints apart: a suite's next version leaves them out

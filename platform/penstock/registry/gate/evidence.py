@@ -309,6 +309,6 @@ def approve(
         place = {"tenant": tenant, "channel": channel, "checkpoint": name, "actor": actor}
         given = GivenApproval(actor, reason, clock_us(connection))
         put_rows(connection, approval, [place | {"reason": reason, "at": given.at}])
-        by = {"tenant": tenant, "actor": actor, "subject": f"checkpoint {name}"}
-        append(connection, Deed(**by, action="approve", facts={"channel": channel}))
+        facts = {"channel": channel}
+        append(connection, Deed(tenant, actor, "approve", f"checkpoint {name}", facts))
     return given

@@ -294,8 +294,7 @@ def _most_tried(database: Database, tenant: str, suite: str, version: str) -> li
         .order_by(sa.func.count().desc(), sa.func.max(columns.scored_at).desc(), columns.checkpoint)
         .limit(_SIDES_MAX)
     )
-    with database.read() as connection:
-        return list(connection.scalars(query))
+    return list(database.scalars(query))
 
 
 class PlansAnswer(msgspec.Struct):

@@ -88,8 +88,8 @@ def prove_checkpoint(
     document |= {"gaps": subject.gaps, "made_by": caller.actor}
     signed = SigningKey.of(lake.settings).sign(head | document)
     facts = {"document": hashlib.sha256(canonical(signed)).hexdigest()}
-    by = {"tenant": caller.tenant, "actor": caller.actor, "subject": f"checkpoint {known.name}"}
-    record(lake.database, Deed(**by, action="prove", facts=facts))
+    deed = Deed(caller.tenant, caller.actor, "prove", f"checkpoint {known.name}", facts)
+    record(lake.database, deed)
     return signed
 
 
@@ -144,8 +144,7 @@ def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
     named = {change.verdict for change in changes_of_checkpoint(lake.database, tenant, name)}
     query = sa.select(verdict).filter_by(tenant=tenant, checkpoint=name)
     query = query.where(verdict.c.id.in_(named)).order_by(verdict.c.made_at, verdict.c.id)
-    with lake.database.read() as connection:
-        rows = connection.execute(query).all()
+    rows = lake.database.rows(query)
     if not rows:
         why = "no promotion asked the gate for a verdict"
         subject.lacks("verdicts", subject.checkpoint.name, why)
