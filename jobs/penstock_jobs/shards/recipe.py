@@ -22,7 +22,6 @@ from penstock.core.toml_document import (
     unknown,
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
-from penstock_jobs.shards.hints.sources import SOURCES, WRITTEN
 
 Pending = Literal["wait", "drop"]
 AdvantageKind = Literal["group", "stratum", "none"]
@@ -251,6 +250,8 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 
 def _hint_contradictions(recipe: Recipe, hints: Hints) -> Iterator[str]:
+    from penstock_jobs.shards.hints.sources import SOURCES, WRITTEN
+
     if recipe.tokens.tokenizer is None:
         yield "hints are put into tokens by [tokens] tokenizer (tokenizer.json) and template"
     if recipe.text is not None or recipe.tokens.pack:

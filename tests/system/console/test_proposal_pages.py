@@ -8,7 +8,6 @@ from playwright.sync_api import Page
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client
-from penstock_jobs.benchmarks.mine.candidates import CheckPlan
 from penstock_jobs.benchmarks.mine.history import FileDiff
 from penstock_jobs.benchmarks.mine.proposals import (
     LIST_PROPOSALS,
@@ -17,7 +16,7 @@ from penstock_jobs.benchmarks.mine.proposals import (
     ProposalsRequest,
     add_proposal,
 )
-from penstock_jobs.benchmarks.mine.rules import MinedChange
+from penstock_jobs.benchmarks.mine.rules import CheckPlan, MinedChange
 from tests.support.console_fixtures import (
     HOSTILE_TEXT,
     ConsoleService,

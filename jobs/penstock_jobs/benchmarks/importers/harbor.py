@@ -9,7 +9,6 @@ import msgspec
 
 from penstock.registry.checkpoints.attempts import shortened
 from penstock.registry.checkpoints.harness import Harness
-from penstock_jobs.benchmarks.audit.audit import audit_of, read_transcript
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
 from penstock_jobs.benchmarks.importers.trials import (
@@ -218,6 +217,8 @@ def _rewards(result: _TrialResult) -> dict[str, Any]:
 
 
 def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTrial:
+    from penstock_jobs.benchmarks.audit import audit  # it loads the importers of sessions
+
     notes: list[str] = []
     usages, timings = _parts(result, "agent_result"), _parts(result, "agent_execution")
     info, job = result.agent_info or {}, str(folder.parent)
@@ -243,7 +244,7 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
         started=result.started_at or "",
         name=result.trial_name,
         notes=notes,
-        audit=audit_of(result.task_name, read_transcript(folder / "agent")),
+        audit=audit.audit_of(result.task_name, audit.read_transcript(folder / "agent")),
     )
 
 

@@ -11,7 +11,6 @@ import msgspec
 
 from penstock.registry.checkpoints.attempts import AttemptAudit, shortened
 from penstock.registry.checkpoints.harness import Harness
-from penstock_jobs.benchmarks.audit.audit import audit_of, transcript_of_messages
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (
@@ -111,7 +110,10 @@ class _Log:
         if len(self.samples) == samples_max:
             raise Unfit(f"it holds more than {samples_max} samples")
         if isinstance(sample.messages, list):
-            sample.audit = audit_of(str(sample.id), transcript_of_messages(sample.messages))
+            from penstock_jobs.benchmarks.audit import audit
+
+            messages = audit.transcript_of_messages(sample.messages)
+            sample.audit = audit.audit_of(str(sample.id), messages)
             sample.messages = None  # those of all samples would fill the memory
         self.samples[str(sample.id), sample.epoch] = sample
 

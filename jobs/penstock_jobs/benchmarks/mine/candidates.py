@@ -17,7 +17,7 @@ from penstock_jobs.benchmarks.attempt import AttemptTask, RunConditions, TreeSco
 from penstock_jobs.benchmarks.environments.environment import Layer
 from penstock_jobs.benchmarks.environments.recipes import ci_jobs, session_command
 from penstock_jobs.benchmarks.mine.history import HistoryCommit, ProjectHistory
-from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, file_kind
+from penstock_jobs.benchmarks.mine.rules import CheckPlan, Finding, MinedChange, file_kind
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, text_of
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
@@ -34,18 +34,6 @@ _OF_SESSION = "SELECT {} FROM {} WHERE session_id = {} ORDER BY ts, seq"
 _COMMAND = re.compile(r'"(?:command|cmd)":\s*("(?:[^"\\]|\\.)*")')
 _HELPERS = ("conftest.py", "__init__.py")
 _PULL = re.compile(r"\AMerge pull request |\A.*\(#\d+\)\s*(\n|\Z)")
-
-
-@dataclass(frozen=True)
-class CheckPlan:
-    #: pytest, command or rubric.
-    check: str
-    files: Sequence[str] = ()
-    #: The tests that must pass; None asks which ones do.
-    tests: Sequence[str] | None = None
-    command: str = ""
-    rubric: str = ""
-    solution: str = ""
 
 
 @dataclass(frozen=True)

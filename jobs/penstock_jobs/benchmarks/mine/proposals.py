@@ -17,8 +17,12 @@ from penstock.core.files import tenant_folder
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.journal import json_text
-from penstock_jobs.benchmarks.mine.candidates import CheckPlan
-from penstock_jobs.benchmarks.mine.rules import MinedChange, gives_answer, says_too_little
+from penstock_jobs.benchmarks.mine.rules import (
+    CheckPlan,
+    MinedChange,
+    gives_answer,
+    says_too_little,
+)
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 
 mined_task = Table(

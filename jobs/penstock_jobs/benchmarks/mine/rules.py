@@ -62,6 +62,18 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
+class CheckPlan:
+    #: pytest, command or rubric.
+    check: str
+    files: Sequence[str] = ()
+    #: The tests that must pass; None asks which ones do.
+    tests: Sequence[str] | None = None
+    command: str = ""
+    rubric: str = ""
+    solution: str = ""
+
+
+@dataclass(frozen=True)
 class MinedChange:
     """A change as a task: the tree before, the solution over it, and the tests that came with it.
 

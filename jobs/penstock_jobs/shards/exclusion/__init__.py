@@ -12,7 +12,7 @@ and the chain's name draw them.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ import xxhash
 from penstock.access.privacy.consents import NO_TRAIN, DecisionKind
 from penstock.access.privacy.tombstones import PROJECT, SESSION, USER
 from penstock.core.errors import InvalidInput
-from penstock_jobs.shards.recipe import Consent
 from penstock_jobs.shards.selection.dictionary_codes import (
     codes_of,
     encode_names,
@@ -30,6 +29,9 @@ from penstock_jobs.shards.selection.dictionary_codes import (
     single_array,
 )
 from penstock_jobs.shards.selection.session_facts import SessionProfile
+
+if TYPE_CHECKING:
+    from penstock_jobs.shards.recipe import Consent
 
 _NAMES_AT_ONCE = 10_000
 _PARTICULAR_FIRST: tuple[DecisionKind, ...] = (SESSION, USER, PROJECT)
@@ -112,7 +114,7 @@ def spread_denials(
 def without_consent(
     consents: Mapping[str, str],
     chains: Mapping[str, str],
-    demanded: Consent,
+    demanded: "Consent",
     denied_by: Mapping[str, DecisionKind] = MappingProxyType({}),
 ) -> Exclusions:
     """Exclude by consent. `train`: all of a chain must consent; `not_denied`: none may refuse."""
