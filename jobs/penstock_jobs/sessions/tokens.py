@@ -10,7 +10,6 @@ import msgspec
 from penstock.core.errors import PenstockError
 from penstock.core.toml_document import read_bounded
 from penstock_jobs.sessions.reading import EventRecord
-from penstock_jobs.shards.rows.rendered_branches import open_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -44,6 +43,8 @@ class TokenTexts:
 
 @lru_cache(_OPEN_MAX)
 def _opened(file: Path) -> "Tokenizer":
+    from penstock_jobs.shards.rows.rendered_branches import open_tokenizer
+
     what = f"The tokenizer {file}"
     return open_tokenizer(read_bounded(file, _FILE_BYTES_MAX, what), str(file))
 
