@@ -287,11 +287,13 @@ def score_bucket(
     known: dict[str, Standing] = {}
     worths: dict[tuple[str, Target], Standing] = {}
     for chain in chain_terms(definition, rows, bucket.chains):
-        known |= dict.fromkeys(chain.sessions, standing_of(definition, chain))
-        for (session, number), worth in chain.of_requests(definition).items():
+        own = chain.of_requests(definition)
+        whole = together(list(own.values())) if own else standing_of(definition, chain)
+        known |= dict.fromkeys(chain.sessions, whole)
+        for (session, number), worth in own.items():
             worths[session, ("request", number)] = worth
-        for (session, call), own in chain.calls.items():
-            worths[session, ("model_call", call)] = standing_of(definition, chain, own)
+        for (session, call), instead in chain.calls.items():
+            worths[session, ("model_call", call)] = standing_of(definition, chain, instead)
     # The definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
     persistence = of_terms.get("edit_persistence", EditParameters())

@@ -228,9 +228,8 @@ def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
 
 
 def _masked(clause: str, hits: Sequence[Hit]) -> str:
-    topic = _group_numbers()["topic"]
     words = list(SPEECH_WORD.finditer(clause))
-    spans = [_span(hit, words) for hit in hits if hit.group == topic]
+    spans = [_span(hit, words) for hit in hits if hit.group == _group_numbers()["topic"]]
     for begin, end in sorted(spans, reverse=True):
         clause = f"{clause[:begin]} § {clause[end:]}"
     return clause.strip()

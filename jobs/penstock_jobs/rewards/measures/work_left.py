@@ -488,8 +488,8 @@ def _unknown(
     others = [own for own in found.values() if isinstance(own, Standing)]
     if waiting := [own.due_us for own in others if own.state == "pending"]:
         return Standing("pending", due_us=latest_due(waiting))
-    seen = sum(edit.ink_size for edit in known)
-    if known and 2 * seen >= sum(edit.ink_size for edit in found):
+    unseen = sum(edit.ink_size for edit in found if edit not in known)
+    if not others or (known and sum(edit.ink_size for edit in known) >= unseen):
         return None
     counts = Counter(own._replace(due_us=None) for own in others)
     return min(counts, key=lambda own: (-counts[own], str(own)))

@@ -289,9 +289,8 @@ class _ChainReplay:
             elif base.pieces:
                 state = self._by_others(path, base, state, change)
             gone = gone_lines(base, change, self._terms.move_min) if base.pieces else ()
-            gone = self._moves.vanish(ts, gone, OTHERS)
             file.parts, file.shown = [state], [(0, "")]
-            for lines in gone:
+            for lines in self._moves.vanish(ts, gone, OTHERS):
                 self._moves.claim_elsewhere(ts, path, lines)
         if self.watches.live:
             state = self._moves.claimed(ts, state, change, OTHERS)
