@@ -140,7 +140,7 @@ def login(
 
     Example: penstock login https://penstock.example.com
     """
-    from penstock.backends.http.address import is_loopback
+    from penstock.backends.http.address import HttpAddress, is_loopback
     from penstock.backends.http.login import Login, keep_login
 
     key = os.environ.get("PENSTOCK_KEY", "").strip() or _asked_key(url)
@@ -151,7 +151,8 @@ def login(
     admin = ", an admin's" if grant.admin else ""
     say(f"Commands ask {url} from now on, by {grant.actor} of the tenant {grant.tenant}{admin}.")
     say(f"The key is in {path}; `penstock logout` removes it.")
-    if url.startswith("http://") and not is_loopback(url):
+    address = HttpAddress.of(url, "The address")
+    if not address.secure and not is_loopback(address.host):
         say("The key and all data are sent unencrypted: use https:// if the service offers it.")
 
 

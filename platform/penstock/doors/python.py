@@ -12,7 +12,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.room import rooms
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.client import LocalClient, RemoteClient
+from penstock.lake.client import LocalClient, RemoteClient, asked_service
 from penstock.lake.lake import Lake, check_lake
 from penstock.lake.query.lake_query import QueryRows
 from penstock.registry.channels.change import CHANNEL_DEFAULT, ChannelState
@@ -35,13 +35,11 @@ from penstock.registry.checkpoints.endpoints import (
 )
 
 if TYPE_CHECKING:
-    from penstock.backends.http.client import ServiceClient
     from penstock.lake.query.lake_query import LakeQuery, OwnQuery
     from penstock.registry.checkpoints.checkpoint import State
     from penstock.shards.manifest import Manifest
     from penstock.shards.reader import ReadingOptions, ShardReader
 
-_ANSWER_SECONDS_MAX = 600.0
 _PAGE_ENTRIES = 1000
 
 QueryT = TypeVar("QueryT", bound=QueryRows)
@@ -198,15 +196,15 @@ class RemoteLake(_Registry[RemoteQuery]):
         self.url = url
         self._key = key
         self._closing = ExitStack()
-        self._service = self._closing.enter_context(_client(url, key))
+        self._remote = RemoteClient(self._closing.enter_context(asked_service(url, key)))
 
     def query(self, sql: str, *, as_of: str | None = None) -> RemoteQuery:
         """Make a query of the views in docs/reference/sql.md, as of a snapshot or a time."""
-        return RemoteQuery(RemoteClient(self._service), sql, as_of)
+        return RemoteQuery(self._remote, sql, as_of)
 
     def channel(self, name: str) -> ChannelState:
         """The present state of a channel; see `penstock.assign`. Raises ChannelUnknown."""
-        return RemoteClient(self._service).call(SHOW_CHANNEL, ChannelRequest(name=name))
+        return self._remote.call(SHOW_CHANNEL, ChannelRequest(name=name))
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
         """A reader of a shard, by its id, the beginning of it, or its name: see
@@ -231,7 +229,7 @@ class RemoteLake(_Registry[RemoteQuery]):
     def _client(self, tenant: str) -> Client:
         if tenant != TENANT_DEFAULT:
             raise InvalidInput(what=f"tenant={tenant!r}", why="the key decides the tenant")
-        return RemoteClient(self._service)
+        return self._remote
 
 
 @overload
@@ -254,10 +252,3 @@ def open_lake(
     settings = load_settings(data)
     check_lake(settings)
     return LakeWithChannels(settings)
-
-
-def _client(url: str, key: str | None) -> "ServiceClient":
-    from penstock.backends.http.client import ServiceClient
-    from penstock.backends.http.login import service_key
-
-    return ServiceClient(url, key or service_key(url), _ANSWER_SECONDS_MAX)

@@ -135,7 +135,7 @@ def open_client(
                 if given:
                     why = f"the key for {address} decides it"
                     raise InvalidInput(what=option, why=why)
-            yield RemoteClient(closing.enter_context(_service_at(address, key)))
+            yield RemoteClient(closing.enter_context(asked_service(address, key)))
             return
         from penstock.core.settings import load_settings
         from penstock.lake.lake import open_existing, open_or_make
@@ -145,7 +145,9 @@ def open_client(
         yield LocalClient(closing.enter_context(lake), caller)
 
 
-def _service_at(url: str, key: str | None) -> "ServiceClient":
+def asked_service(url: str, key: str | None) -> "ServiceClient":
+    """Make a client of the service at a URL; the key defaults to the one that is kept for it.
+    Raises InvalidInput."""
     from penstock.backends.http.client import ServiceClient
     from penstock.backends.http.login import service_key
 

@@ -225,9 +225,8 @@ class HttpAddress:
         return connection
 
 
-def is_loopback(url: str) -> bool:
-    """Whether the address is on this machine. Raises InvalidInput."""
-    host = HttpAddress.of(url, "The address").host
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

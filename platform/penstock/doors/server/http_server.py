@@ -21,7 +21,7 @@ import typer
 import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
-from penstock.backends.http.address import EgressPolicy
+from penstock.backends.http.address import EgressPolicy, is_loopback
 from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.backends.terminal.interruption import (
     call_off_abort,
@@ -227,16 +227,9 @@ def _greet(service: Service, bound: socket.socket, *, json: bool, secure: bool) 
         _announce(f"The console: {url}{link or '/'}{once}", as_log=as_log)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _sign_in_link(service: Service, host: str) -> str | None:
     """A link that signs in the person who starts the service on their own machine."""
-    if not _is_loopback(host):
+    if not is_loopback(host):
         return None
     key = operator_key(service.lake.database, service.clock.now_us())
     return service.console.links.make(key) if key else None
@@ -244,7 +237,7 @@ def _sign_in_link(service: Service, host: str) -> str | None:
 
 def _first_key(lake: Lake, host: str) -> str | None:
     """Create an admin key at the first start, if the service listens on loopback only."""
-    if _is_loopback(host):
+    if is_loopback(host):
         created = create_first_key(lake.database, "made at the first start")
         return created[1] if created else None
     if not list_keys(lake.database):
