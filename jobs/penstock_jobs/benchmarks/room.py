@@ -1,6 +1,21 @@
 """The room of benchmarks."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from penstock.core.room import Room, items, parts
+from penstock.core.settings import RoomSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSettings(RoomSettings):
+    """The names in the environment of attempts."""
+
+    VARIABLES: ClassVar = frozenset({
+        "attempt", "check", "checkpoint", "edited", "model_url", "prompt_file", "report",
+        "result", "seed", "variant", "session", "suite", "task",
+    })  # fmt: skip
+
 
 ROOM = Room(
     package="penstock_jobs.benchmarks",
@@ -16,7 +31,7 @@ ROOM = Room(
     },
     tables=items("penstock_jobs.benchmarks.mine.proposals"),
     erasure=parts({"mined": "penstock_jobs.benchmarks.mine.proposals:PART"}),
-    settings=items("penstock_jobs.benchmarks.settings:BenchmarkSettings"),
+    settings=items("penstock_jobs.benchmarks.room:BenchmarkSettings"),
     endpoints=items(
         "penstock_jobs.benchmarks.endpoints:ENDPOINTS",
         "penstock_jobs.benchmarks.mine.proposals:ENDPOINTS",
