@@ -25,10 +25,7 @@ def recognises(path: Path) -> bool:
 
 
 def collect(trials: TrialCollection) -> None:
-    for file in trials.distinct(documents.files(trials.path, suffix=".xml")):
-        if trials.path.is_dir() and not _is_report(file):
-            trials.note("a file of another form was passed over", file)
-            continue
+    for file in trials.distinct(documents.files(trials.path, suffix=".xml"), _is_report):
         limit, reader = trials.options.document_bytes_max, _XmlReader(trials.options.attempts_max)
         try:
             if file.stat().st_size > limit:

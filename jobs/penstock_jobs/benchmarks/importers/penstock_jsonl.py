@@ -24,11 +24,8 @@ def recognises(path: Path) -> bool:
 
 
 def collect(trials: TrialCollection) -> None:
-    for file in trials.distinct(_files(trials.path)):
-        if trials.path.is_dir() and not _is_ours(file):
-            trials.note("a file of another form was passed over", file)
-        else:
-            _take(file, trials)
+    for file in trials.distinct(_files(trials.path), _is_ours):
+        _take(file, trials)
 
 
 def _files(path: Path) -> Iterator[Path]:

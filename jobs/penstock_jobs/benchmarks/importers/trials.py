@@ -1,7 +1,7 @@
 """The trials of an import, which become numbered attempts, and the problems found in them."""
 
 import hashlib
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -24,6 +24,7 @@ from penstock_jobs.benchmarks.importers import documents
 
 #: Texts that `documents.decode` puts for numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+_OTHER_FORM = "a file of another form was passed over"
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +119,7 @@ class TrialCollection(ImportProblems):
         for key, kind in kinds.items():
             if key in keys:
                 return documents.decode(data, kind)
-        self.note("a file of another form was passed over", file)
+        self.note(_OTHER_FORM, file)
         return None
 
     def leave_out(self, kind: str, file: Path, error: Exception) -> None:
@@ -127,14 +128,16 @@ class TrialCollection(ImportProblems):
             raise InvalidInput(what=f"The file {file}", why=str(error)) from error
         self.note(kind, f"{file}: {error}")
 
-    def distinct(self, files: Iterable[Path]) -> Iterator[Path]:
-        """Skip files with equal content, for formats whose results have no ids."""
+    def distinct(self, files: Iterable[Path], has_form: Callable[[Path], bool]) -> Iterator[Path]:
+        """Skip copies, since the results have no ids, and files of another form in a folder."""
         digests: set[bytes] = set()
         for path in files:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").digest()
             if digest in digests:
                 self.note("a copy of another file was passed over", path)
+            elif self.path.is_dir() and not has_form(path):
+                self.note(_OTHER_FORM, path)
             else:
                 yield path
             digests.add(digest)
