@@ -55,6 +55,8 @@ _LITERAL_CHARS_MIN = 8
 _LITERALS_TOGETHER, _CHARS_TOGETHER = 8, 4096
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
+#: Of settings that are listed as pairs of a name and a value.
+_NAMES_OF_PAIRS, _VALUES_OF_PAIRS = ("name", "key", "Name"), ("value", "Value")
 _KEY_ENDS = re.compile(r"\s*:\s*")
 #: A line without other marks has nothing that a rule masks.
 _MASK_NOTHING = {MASKED, TOKEN_IDS}
@@ -286,8 +288,12 @@ def _mask_strings(
 
 def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_Literal]:
     """Choose literals that are long enough to hold something, values with their names."""
-    name, value_start = "", -1
+    name, label, value_start = "", "", -1
     for literal in literals:
+        if literal.start == value_start and name in _NAMES_OF_PAIRS:
+            label = literal.decoded
+        elif name in _VALUES_OF_PAIRS:
+            name = label
         if literal.end - literal.start >= _LITERAL_CHARS_MIN:
             # Not by `_replace`, which takes longer than all else here.
             yield _Literal(*literal[:3], name if literal.start == value_start else None)
