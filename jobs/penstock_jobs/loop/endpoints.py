@@ -134,12 +134,9 @@ def _history(lake: Lake, caller: Caller, request: CyclesRequest) -> CyclesAnswer
     place, limit = (lake.database, caller.tenant, request.loop), request.limit
     cycles = cycles_of(*place, *older, limit=limit + 1)
     page = cycles[:limit]
-    after = _place_of(page[-1]) if len(cycles) > limit else None
+    oldest = page[-1] if len(cycles) > limit else None
+    after = encode_cursor(oldest.opened_at, oldest.number, oldest.loop) if oldest else None
     return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in page[::-1]], next=after)
-
-
-def _place_of(cycle: "Cycle") -> str:
-    return encode_cursor(cycle.opened_at, cycle.number, cycle.loop)
 
 
 def _older_than(cursor: str, of_loop: str | None) -> "sa.ColumnElement[bool]":

@@ -255,13 +255,9 @@ def _rewards(
     statements = ("reward_states.sql", "measure_groups.sql")
     states, groups = visitor.own_answers(chosen_rewards(variables, *statements))
     return state_bars(states)[:_STATES_MAX], {
-        title: [_measure_chart(title, kind, _of(groups, measure, kind)) for kind in _KINDS]
+        title: [_measure_chart(title, measure, kind, groups) for kind in _KINDS]
         for measure, title in _MEASURES.items()
     }
-
-
-def _of(groups: Sequence[dict[str, Any]], measure: str, kind: str) -> list[dict[str, Any]]:
-    return [row for row in groups if (row["measure"], row["kind"]) == (measure, kind)]
 
 
 def _with_page(notice: Notice) -> tuple[Notice, bool]:
@@ -286,17 +282,14 @@ def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
 # Charts
 
 
-def _measure_chart(title: str, kind: str, rows: Sequence[dict[str, Any]]) -> Markup:
+def _measure_chart(title: str, measure: str, kind: str, groups: Sequence[dict[str, Any]]) -> Markup:
     """Means with 95 % intervals. A mean of one session has none."""
     marks = []
-    for row in rows:
-        ends = (
-            (None, None)
-            if row["half"] is None
-            else (row["mean"] - row["half"], row["mean"] + row["half"])
-        )
-        note = f"{row['sessions']} sessions"
-        marks.append(Interval(row["label"], ends[0], row["mean"], ends[1], note=note))
+    for row in groups:
+        if (row["measure"], row["kind"]) == (measure, kind):
+            mean, half, note = row["mean"], row["half"], f"{row['sessions']} sessions"
+            low, high = (None, None) if half is None else (mean - half, mean + half)
+            marks.append(Interval(row["label"], low, mean, high, note=note))
     about = "Means of sessions with 95 % intervals."
     return interval_chart(
         marks,
