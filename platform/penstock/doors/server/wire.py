@@ -97,11 +97,38 @@ class ConnectionCounts:
             del self.by_address[address]
 
 
+class _JoinedWrites:
+    """A transport with one call of the system for all that a turn of the loop writes. Uvicorn
+    writes the head of an answer and its body apart, and uvloop sends each."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     counts: ConnectionCounts
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._timer: asyncio.TimerHandle | None = None
         self._answer_timer: asyncio.TimerHandle | None = None
         self._pauses_left_s = ANSWER_PAUSES_SECONDS_MAX
