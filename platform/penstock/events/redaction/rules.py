@@ -140,6 +140,8 @@ class _RuleText:
     kind: Kind = "secret"
     type: str | None = None
     anchor: str | None = None
+    anchors: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     pattern: str | None = None
     needles: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -189,8 +191,9 @@ def _rule(written: _RuleText, where: str, known: Mapping[str, Rule]) -> Rule:
         raise InvalidInput(what=where, why=why)
     if written.id in known and written == _RuleText(written.id, mode=written.mode):
         return replace(known[written.id], mode=written.mode)
-    pattern = written.pattern or ""
-    anchor = written.anchor or pattern
+    before = f"(?:{'|'.join(written.after)})" if written.after else ""
+    pattern = before + (written.pattern or "")
+    anchor = "|".join(written.anchors) or written.anchor or pattern
     if known:  # an operator's; tests compile those built in
         _refuse_unfit(pattern, "pattern", where)
         _refuse_unfit(anchor, "anchor", where)
