@@ -55,7 +55,7 @@ LINE_BREAKS = re.compile(
 #: A program puts strings together, or a shell lines.
 _SEAMS = re.compile(
     rf"[\"'`]{_SPACES}(?:[+.&]{_SPACES}(?:{_BREAK}[+-]?+{_SPACES})?+|\\?{_BREAK}[+-]?+{_SPACES}[+.&]{_SPACES})[\"'`]"
-    rf"|\\\r?\n[ \t]{{0,64}}+|([\"']){_SPACES}{_BREAK}[ \t]{{1,64}}+\\1"
+    rf"|\\\r?\n[ \t]{{0,64}}+|([\"']){_SPACES}{_BREAK}[ \t]{{1,64}}+\1"
 )
 _WORD = re.compile(r"[A-Za-z0-9+/_.=-]{1,512}+")
 BASE64_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)[+> -]?"
