@@ -197,6 +197,6 @@ def _holds_all(console: Running, key: str) -> None:
 
 def _left_over(running: list[Running]) -> list[Path]:
     """On the disk of a part at scale nothing stays that anybody needs, but the key of the first
-    that was started."""
+    that was started. Screens of redaction are made anew where they are missing."""
     files = [path for one in running for path in one.data.rglob("*") if path.is_file()]
-    return [path for path in files if path.name != "first-admin-key"]
+    return [path for path in files if path.name != "first-admin-key" and path.suffix != ".screen"]

@@ -36,6 +36,8 @@ ANSWER_PAUSE_SECONDS_MAX = 60.0
 ANSWER_PAUSES_SECONDS_MAX = 600.0
 #: A closing connection whose client has not read everything lasts up to twice as long.
 CLOSE_SECONDS_MAX = 60.0
+#: What is written at once, since it is no head of an answer with a short body.
+_JOINED_BYTES_MAX = 4_096
 #: Open files apart from connections.
 OTHER_FILES_MAX = 512
 
@@ -98,8 +100,9 @@ class ConnectionCounts:
 
 
 class _JoinedWrites:
-    """A transport with one call of the system for all that a turn of the loop writes. Uvicorn
-    writes the head of an answer and its body apart, and uvloop sends each."""
+    """A transport with one call of the system for the little that a turn of the loop writes.
+    Uvicorn writes the head of an answer and its body apart, and uvloop sends each. More is written
+    at once, so that whoever writes it waits for the reader."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
@@ -112,6 +115,8 @@ class _JoinedWrites:
         if not self._waiting:
             self._loop.call_soon(self._send)
         self._waiting.append(data)
+        if sum(map(len, self._waiting)) > _JOINED_BYTES_MAX:
+            self._send()
 
     def close(self) -> None:
         self._send()
