@@ -150,9 +150,9 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "secret",
-    pattern: new RegExp("(?:(?:^|[\\n;&|$#>(`][ \\t]{0,8}|sudo[ ])(?:[a-z][a-z0-9_.-]{0,20}[ ]){1,3}(?:(?<=net[ ])user|(?<=alias[ ])set|login|authtoken|add-authtoken|auth|token|activate|register|(?:add|create)[_-]?user|user[_-]?add|api-?key|passwd)(?:[ ][^\\s]{1,100}){0,4}?[ ]|(?<![A-Za-z])LOGIN[ ][^\\s]{1,80}[ ]|USER[ ][^\\s]{1,64}\\r?\\n(?:[^\\n]{0,80}\\n){0,2}PASS[ ]|(?:[Tt]oken|TOKEN|[Ss]ecret|[Cc]redential|[Aa]uth|[Ll]ogin|[Aa]pi_?[Kk]ey|[Pp]assw)[A-Za-z_]{0,24}\\((?:[A-Za-z_.]{1,40},\\s?|[\"'][^\"'\\n]{1,80}[\"'],\\s?){0,2}(?=[\"'][^/:\"'\\n]{8,200}[\"'])|[ ]-[pPwW][ ](?=[^\\s]{0,64}[0-9])(?=[^\\s]{0,64}[a-z])(?=[^\\s]{0,64}[A-Z])(?=[^\\s]{0,64}[!#$%^&*]))[\"']?(?!-|[^\\s\"']{0,100}://|[^\\s@]{1,64}@[a-z])(?=[^\\s\"']{0,64}[0-9])(?=[^\\s\"']{0,64}[A-Za-z])(?<value>[^\\s\"'`<>|\\\\(){}]{8,200})", "gs"),
+    pattern: new RegExp("(?:(?:^|[\\n;&|$#>(`][ \\t]{0,8}|sudo[ ])(?:[a-z][a-z0-9_.-]{0,20}[ ]){1,3}(?:(?<=net[ ])user|(?<=alias[ ])set|login|authtoken|add-authtoken|(?:add|create)[_-]?user|user[_-]?add|api-?key|passwd)(?:[ ][^\\s]{1,100}){0,4}?[ ]|(?<![A-Za-z])LOGIN[ ][^\\s]{1,80}[ ]|USER[ ][^\\s]{1,64}\\r?\\n(?:[^\\n]{0,80}\\n){0,2}PASS[ ]|(?:[Tt]oken|TOKEN|[Ss]ecret|[Cc]redential|[Aa]uth|[Ll]ogin|[Aa]pi_?[Kk]ey|[Pp]assw)[A-Za-z_]{0,24}\\((?:[A-Za-z_.]{1,40},\\s?|[\"'][^\"'\\n]{1,80}[\"'],\\s?){0,2}(?=[\"'][^/:\"'\\n]{8,200}[\"'])|[ ]-[pPwW][ ](?=[^\\s]{0,64}[0-9])(?=[^\\s]{0,64}[a-z])(?=[^\\s]{0,64}[A-Z])(?=[^\\s]{0,64}[!#$%^&*]))[\"']?(?!-|[^\\s\"']{0,100}://|[^\\s@]{1,64}@[a-z])(?=[^\\s\"']{0,64}[0-9])(?=[^\\s\"']{0,64}[A-Za-z])(?<value>[^\\s\"'`<>|\\\\(){}]{8,200})", "gs"),
     checks: ["no_example", "strong"],
-    needles: ["ogin", "login", "auth", "oken", "token", "activate", "register", "alias set", "net user", "user", "passwd", "ecret", "redential", "auth", "assw", "api", "api", "pass", " -"],
+    needles: ["ogin", "login", "auth", "oken", "token", "alias set", "net user", "user", "passwd", "ecret", "redential", "auth", "assw", "api", "api", "pass", " -"],
   },
   {
     type: "secret",
