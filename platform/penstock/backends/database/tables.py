@@ -18,13 +18,10 @@ NAMES = {
 
 metadata = MetaData(naming_convention=NAMES)
 
-for kind, name in {
-    BigInteger: "INTEGER",
-    Boolean: "INTEGER",
-    Float: "REAL",
-    String: "TEXT",
-}.items():
-    compiles(kind, "sqlite")(lambda _kind, _compiler, _name=name, **_options: _name)
+#: All that a strict table of SQLite knows.
+_SQLITE_NAMES = {BigInteger: "INTEGER", Boolean: "INTEGER", Float: "REAL", String: "TEXT"}
+for _kind, _name in _SQLITE_NAMES.items():
+    compiles(_kind, "sqlite")(lambda _type, _compiler, _known=_name, **_options: _known)
 
 
 @compiles(CreateTable, "sqlite")

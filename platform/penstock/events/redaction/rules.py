@@ -363,9 +363,8 @@ def _kept_database(expressions: Sequence[bytes], folder: Path) -> Any:
     refuses one that is damaged, or of another version or processor."""
     import hyperscan
 
-    file = (
-        folder / f"redaction-{hashlib.sha256(repr(expressions).encode()).hexdigest()[:16]}.screen"
-    )
+    digest = hashlib.sha256(repr(expressions).encode()).hexdigest()
+    file = folder / f"redaction-{digest[:16]}.screen"
     with suppress(OSError, hyperscan.error):
         loaded = hyperscan.loadb(file.read_bytes(), hyperscan.HS_MODE_BLOCK)
         loaded.scratch = hyperscan.Scratch(loaded)
