@@ -40,6 +40,8 @@ _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
 _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
 #: After a question, a message of fewer words is an answer and begins no request.
 _REQUEST_WORDS = 4
+#: Who is less likely to be dissatisfied is content. The judge is less sure of small talk.
+CONTENT = 0.1
 #: Fewer words, after which the agent only asks, are a greeting: what is wanted comes then.
 _GREETING_WORDS = 3
 #: A message that says so much of a request again asks for the same.
@@ -83,7 +85,7 @@ class Remark(NamedTuple):
 
     @property
     def praises(self) -> bool:
-        return self.label == "accepts" and not self.answers and self.dissatisfied < THRESHOLD
+        return self.label == "accepts" and not self.answers and self.dissatisfied < CONTENT
 
 
 @dataclass(eq=False)
@@ -151,12 +153,8 @@ class Request:
         served = {turn.checkpoint for turn in self.turns if turn.acted}
         return served.pop() if len(served) == 1 else None
 
-    @property
-    def disliked(self) -> list[float]:
+    def disliked(self, since_us: int = 0) -> list[float]:
         """Return the share of feedback that is negative, if there is any."""
-        return self._disliked(0)
-
-    def _disliked(self, since_us: int) -> list[float]:
         turns = [turn for turn in self.turns if turn.ts >= since_us]
         disliked = sum(turn.disliked for turn in turns)
         given = disliked + sum(turn.liked for turn in turns)
@@ -166,7 +164,7 @@ class Request:
     def dissatisfied(self) -> float | None:
         """Return the worst judgement of its work, from 0 to 1; None without any."""
         found = [remark.dissatisfied for _, remark in self.remarks if not remark.is_neutral]
-        return max([*found, *self.disliked, *([1.0] * self.stopped)], default=None)
+        return max([*found, *self.disliked(), *([1.0] * self.stopped)], default=None)
 
     @cached_property
     def still_dissatisfied(self) -> float | None:
@@ -177,7 +175,7 @@ class Request:
             return 1.0
         judging = [(ts, remark) for ts, remark in self.remarks if not remark.is_neutral]
         since_us, last = judging[-1] if judging else (0, None)
-        if any(disliked := self._disliked(since_us)):
+        if any(disliked := self.disliked(since_us)):
             return disliked[0]
         mended_us = max([*self.praised_us, *(turn.last_edit for turn in self.turns)], default=0)
         said = [remark.dissatisfied for ts, remark in judging if ts >= mended_us]

@@ -185,7 +185,7 @@ def test_the_whole_of_the_one_that_stays(buckets: dict[str, Bucket]) -> None:
     found = said_of(compute(buckets["sample-kept"], find_definition()))
     penalty = 2_000 * (sqrt(1.4319) - 1)
     share = 11 / (11 + 6.5)
-    expected = share * 11 / (130 * sqrt(1.6)) - 0.7 * (1 - share) - 0.00002 * penalty
+    expected = share * 11 / (200 * sqrt(1.6)) - 0.7 * (1 - share) - 0.00002 * penalty
     assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
 
 

@@ -87,7 +87,8 @@ def test_a_size_comes_from_the_words_of_the_user() -> None:
     [
         (Remark("moves_on", 0.1, answers=False), "begins"),
         (Remark("moves_on", 0.6, answers=False), "judges"),
-        (Remark("accepts", 0.1, answers=False), "praises"),
+        (Remark("accepts", 0.05, answers=False), "praises"),
+        (Remark("accepts", 0.14, answers=False), "judges"),
         (Remark("accepts", 0.1, answers=True), "nothing"),
         (Remark("asks", 0.1, answers=False), "nothing"),
         (Remark("asks", 0.7, answers=False), "judges"),

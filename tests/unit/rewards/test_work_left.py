@@ -52,6 +52,12 @@ def values(story: Story, request: int = 1, parameters: WorkParameters = PARAMETE
     return found
 
 
+def added(said: str) -> Story:
+    """The agent adds six lines, as asked, and the user answers."""
+    told = Story().look(-2, HEAD).turn(-1, "Add the six lines to the module.")
+    return told.edit(0, HEAD, HEAD + WRITTEN).turn(10, said)
+
+
 def wrote(now: str, text: str = WRITTEN) -> Story:
     return Story().look(-1, HEAD).edit(0, HEAD, HEAD + text).look(601, HEAD + now)
 
@@ -166,50 +172,46 @@ def test_what_the_agent_itself_undid_is_worth_nothing() -> None:
 
 
 def test_what_the_agent_does_anew_in_its_request_was_not_left_to_others() -> None:
-    told = Story().turn(-1, "Add the six lines to the module.").edit(0, HEAD, HEAD + WRITTEN)
-    told.turn(10, "Use arrows instead.").edit(11, HEAD + WRITTEN, HEAD + ANEW)
+    told = added("Use arrows instead.").edit(11, HEAD + WRITTEN, HEAD + ANEW)
     assert values(told.look(612, HEAD + ANEW))[1] == 0
 
 
 def test_work_that_begins_with_the_next_request_was_not_left_to_do() -> None:
     """Neither what its agent writes nor what the user does later counts, after a look."""
     more = WRITTEN[:21] + ANEW + WRITTEN[21:]
-    told = Story().look(-2, HEAD).turn(-1, "Add the six lines to the module.")
-    told.edit(0, HEAD, HEAD + WRITTEN)
-    told.turn(10, "Great, thanks! Next, add a button that exports the table as CSV.")
+    told = added("Great, thanks! Next, add a button that exports the table as CSV.")
+    alone = deepcopy(told).edit(12, HEAD + WRITTEN, HEAD + more).look(612, HEAD + more)
     told.look(11, HEAD + WRITTEN).edit(12, HEAD + WRITTEN, HEAD + more).look(612, HEAD)
     assert values(told, 1) == [1, 0]
     assert values(told, 2)[0] == 0
-    agent_alone = Story().look(-2, HEAD).turn(-1, "Add the six lines to the module.")
-    agent_alone.edit(0, HEAD, HEAD + WRITTEN)
-    agent_alone.turn(10, "Great, thanks! Next, add a button that exports the table as CSV.")
-    agent_alone.edit(12, HEAD + WRITTEN, HEAD + more).look(612, HEAD + more)
-    assert [values(agent_alone, 1)[0], values(agent_alone, 2)[0]] == [1, 1]
+    assert [values(alone, 1)[0], values(alone, 2)[0]] == [1, 1]
+
+
+@pytest.mark.parametrize(("said", "worth"), [("haha", 0), ("Thanks, that works.", 1)])
+def test_what_users_add_after_praise_was_not_left_to_do(said: str, worth: float) -> None:
+    told = added(said).look(601, HEAD + WRITTEN + ANEW)
+    assert values(told)[0] == pytest.approx(worth, abs=1e-4)
 
 
 def test_a_deletion_that_came_back_was_not_wanted() -> None:
     told = Story().look(-1, HEAD + WRITTEN).edit(0, HEAD + WRITTEN, HEAD)
-    assert values(told.look(601, HEAD)) == [0.5, 0]
-    told = Story().look(-1, HEAD + WRITTEN).edit(0, HEAD + WRITTEN, HEAD)
+    assert values(deepcopy(told).look(601, HEAD)) == [0.5, 0]
     assert values(told.look(601, HEAD + WRITTEN)) == pytest.approx([0, left(6) - 1])
 
 
 def test_a_file_that_is_gone_was_taken_back() -> None:
-    told = Story().edit(0, None, WRITTEN).look(601, None)
-    assert values(told)[0] == 0
+    assert values(Story().edit(0, None, WRITTEN).look(601, None))[0] == 0
 
 
 def test_states_are_those_of_the_edits() -> None:
-    row, other = rows(Story().edit(0, HEAD, HEAD + WRITTEN))
-    assert (row["state"], row["reason"]) == (other["state"], other["reason"])
-    assert (row["state"], row["reason"]) == ("censored", "unobserved")
     told = Story().edit(0, HEAD, HEAD + WRITTEN)
+    found = {(row["state"], row["reason"]) for row in rows(told)}
+    assert found == {("censored", "unobserved")}
     table = work_left(bucket(told, as_of_us=LATER_US - 86_399 * 1_000_000), PARAMETERS)
     late = [row for row in table.to_pylist() if row["horizon_s"] == 600]
     assert {row["state"] for row in late} == {"pending"}
     assert all(row["due_us"] for row in late)
-    missed = Story().edit(0, HEAD, HEAD + WRITTEN).look(601, HEAD, branch_changed=True)
-    assert rows(missed)[0]["reason"] == "branch_changed"
+    assert rows(told.look(601, HEAD, branch_changed=True))[0]["reason"] == "branch_changed"
 
 
 def test_a_request_of_which_less_than_half_was_seen_is_unknown() -> None:
@@ -227,12 +229,10 @@ def test_a_request_of_which_less_than_half_was_seen_is_unknown() -> None:
 
 def test_the_last_judgement_bounds_work() -> None:
     """Nobody takes back what the user rejects: the user went away."""
-    told = Story().look(-2, HEAD).turn(-1, "Add the six lines to the module.")
-    told.edit(0, HEAD, HEAD + WRITTEN).turn(10, "No, that is completely wrong. It is broken now.")
-    told.look(611, HEAD + WRITTEN)
+    told = added("No, that is completely wrong. It is broken now.").look(611, HEAD + WRITTEN)
     assert values(told) == [0, 0]
     told.turn(620, "Perfect now, thanks!")
-    assert values(told) == pytest.approx([120 / 130, 0])
+    assert values(told) == pytest.approx([120 / 200, 0])
 
 
 def test_a_session_is_the_mean_of_its_requests_however_much_each_wrote() -> None:
@@ -244,6 +244,5 @@ def test_a_session_is_the_mean_of_its_requests_however_much_each_wrote() -> None
     table = [row for row in work_left(bucket(told), PARAMETERS).to_pylist() if row["horizon_s"]]
     parts = [(row["weight"], row["value"]) for row in table if row["target_kind"] == "request"]
     (session,) = [row for row in table if row["target_kind"] == "session"]
-    total = sum(weight for weight, _ in parts)
     assert [value for _, value in parts] == [0, 1]
-    assert session["value"] == pytest.approx(sum(n * value for n, value in parts) / total)
+    assert session["value"] == pytest.approx(parts[1][0] / (parts[0][0] + parts[1][0]))

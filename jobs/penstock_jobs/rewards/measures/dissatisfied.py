@@ -150,7 +150,7 @@ def _score_requests(
     scores: dict[Request, Scores] = {}
     for request in requests.all:
         own = [Verdict(-1.0)] if request.stopped else []
-        own += [Verdict(0.0 - disliked) for disliked in request.disliked]
+        own += [Verdict(0.0 - disliked) for disliked in request.disliked()]
         for number in request.about:
             verdict, remark = found.get(number, Verdict(None, "no_train")), remarks[number]
             if verdict.label is not None and verdict.value is not None:

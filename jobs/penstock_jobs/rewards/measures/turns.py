@@ -122,7 +122,7 @@ def explicit_feedback(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Tab
     """
     requests, scores = requests_of(bucket), dict[Request, Scores]()
     for request in requests.all:
-        for disliked in request.disliked:
+        for disliked in request.disliked():
             scores[request] = {None: Standing("scored", 1 - 2 * disliked)}
     return requests.rows("explicit_feedback", scores)
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import Reward, latest_due
-from penstock_jobs.rewards.followups.judge import THRESHOLD
 from penstock_jobs.rewards.followups.request_kinds import Kind
-from penstock_jobs.rewards.requests import RawJudgeParameters, Request, Scores, requests_of
+from penstock_jobs.rewards.requests import CONTENT, RawJudgeParameters, Request, Scores, requests_of
 from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink, ink_count
@@ -204,7 +203,7 @@ _STEEPNESS = 1.4
 #: as left to do: who complains has not got it, whether or not somebody does it then.
 _COMPLAINT = (0.5, 0.8)
 #: Characters that a request of size 1 asks for at least; one of size 2 asks for twice as many.
-_ASKED_CHARS = 130.0
+_ASKED_CHARS = 200.0
 #: How dissatisfied people are, on average, who got nothing: so are those who say nothing of it.
 _DISSATISFIED_WITH_NOTHING = 0.7
 #: These may be done without an edit; only people can tell whether they were.
@@ -280,8 +279,8 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     edits; below 0.5, or if edits of a request together left their file as it was, it is 0. A
     session is the mean of its requests by size.
 
-    Where nobody judged it, or somebody complained, it is multiplied by min(kept / (130 · size), 1):
-    the words of a request tell the least that it takes.
+    Unless the user was content (dissatisfied with less than 0.1, and never with more), it is
+    multiplied by min(kept / (200 · size), 1): the words of a request tell the least that it takes.
 
     What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
     complaint stands until the agent edits again or the user is thankful. Where nobody says a word,
@@ -374,7 +373,7 @@ class _Work(NamedTuple):
 
     def of_asked(self, request: Request) -> float:
         """Return the share of the least that a request takes, where nobody else can tell."""
-        if request.dissatisfied is not None and request.dissatisfied < THRESHOLD:
+        if request.dissatisfied is not None and request.dissatisfied < CONTENT:
             return 1.0
         return min(self.kept / (_ASKED_CHARS * request.size), 1.0)
 
@@ -514,6 +513,6 @@ def _in_vain(edits: Sequence[TrackedEdit]) -> Iterator[TrackedEdit]:
 
 
 REWARDS = (
-    Reward("taken_back", 2, taken_back, WorkParameters),
-    Reward("work_left", 3, work_left, WorkParameters),
+    Reward("taken_back", 3, taken_back, WorkParameters),
+    Reward("work_left", 4, work_left, WorkParameters),
 )
