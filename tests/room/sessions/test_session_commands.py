@@ -57,7 +57,7 @@ def test_the_newest_stand_first(data: str) -> None:
         (["--project", "it's"], set()),
         (["--words", "HOW MANY OF AN ITEM"], {"sample-kept"}),
         (["--words", "100%_'"], set()),
-        (["--worth-min", "0.6", "--project", "shop/web"], {"sample-moved"}),
+        (["--worth-min", "0.3", "--project", "shop/web"], {"sample-moved"}),
         (["--worth-max", "0", "--outcome", "scored", "--project", "shop/web"],
          {"sample-kept", "sample-reverted"}),
         (["--until", "2026-11-20T09:20:00Z", "--project", "shop/web"], {"sample-kept"}),
