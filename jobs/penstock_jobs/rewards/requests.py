@@ -40,12 +40,12 @@ _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
 _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
 #: After a question, a message of fewer words is an answer and begins no request.
 _REQUEST_WORDS = 4
-#: Who is less likely to be dissatisfied is content. The judge is less sure of small talk.
-CONTENT = 0.1
 #: Fewer words, after which the agent only asks, are a greeting: what is wanted comes then.
 _GREETING_WORDS = 3
 #: A message that says so much of a request again asks for the same.
 _SAME_SHARE = 0.7
+#: Users who are less likely to be dissatisfied are surely pleased: small talk is not.
+PLEASED = 0.1
 _WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
 _WORD_MIN = 3
 #: Only the beginning of a longer message counts: the rest is mostly pasted.
@@ -85,7 +85,7 @@ class Remark(NamedTuple):
 
     @property
     def praises(self) -> bool:
-        return self.label == "accepts" and not self.answers and self.dissatisfied < CONTENT
+        return self.label == "accepts" and not self.answers and self.dissatisfied < PLEASED
 
 
 @dataclass(eq=False)

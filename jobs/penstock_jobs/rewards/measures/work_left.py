@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import Reward, latest_due
 from penstock_jobs.rewards.followups.request_kinds import Kind
-from penstock_jobs.rewards.requests import CONTENT, RawJudgeParameters, Request, Scores, requests_of
+from penstock_jobs.rewards.requests import PLEASED, RawJudgeParameters, Request, Scores, requests_of
 from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink, ink_count
@@ -279,8 +279,8 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     edits; below 0.5, or if edits of a request together left their file as it was, it is 0. A
     session is the mean of its requests by size.
 
-    Unless the user was content (dissatisfied with less than 0.1, and never with more), it is
-    multiplied by min(kept / (200 · size), 1): the words of a request tell the least that it takes.
+    Unless the user was pleased (each judgement dissatisfied with less than 0.1), it is multiplied
+    by min(kept / (200 · size), 1): the words of a request tell the least that it takes.
 
     What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
     complaint stands until the agent edits again or the user is thankful. Where nobody says a word,
@@ -373,7 +373,7 @@ class _Work(NamedTuple):
 
     def of_asked(self, request: Request) -> float:
         """Return the share of the least that a request takes, where nobody else can tell."""
-        if request.dissatisfied is not None and request.dissatisfied < CONTENT:
+        if request.dissatisfied is not None and request.dissatisfied < PLEASED:
             return 1.0
         return min(self.kept / (_ASKED_CHARS * request.size), 1.0)
 
